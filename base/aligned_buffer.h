@@ -1,6 +1,8 @@
 // Owning, 64-byte aligned, zero-initialised array: what SIMD kernels read and write.
 #pragma once
 
+#include "base/elements.h"
+
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
@@ -15,9 +17,9 @@ template <class T> class AlignedBuffer {
 
 public:
     AlignedBuffer() = default;
-    explicit AlignedBuffer(std::size_t count) : size_(count) {
-        if (count == 0) return;
-        const std::size_t bytes = (count * sizeof(T) + 63) / 64 * 64;
+    explicit AlignedBuffer(Elements count) : size_(count) {
+        if (size_ == 0) return;
+        const std::size_t bytes = (size_ * sizeof(T) + 63) / 64 * 64;
         data_.reset(static_cast<T*>(std::aligned_alloc(64, bytes)));
         if (!data_) throw std::bad_alloc();
         std::memset(static_cast<void*>(data_.get()), 0, bytes);

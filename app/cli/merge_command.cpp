@@ -27,7 +27,9 @@ std::string clockText(const MergedRun& run) {
         return fmt::format(", its clock is the reference, {:+.6f} ms", double(run.addedNs) / 1e6);
     return fmt::format(
         ", clock {:+.6f} ms by {}, error {:.6f} ms{}", double(run.addedNs) / 1e6, run.clock, double(run.errorNs) / 1e6,
-        run.errorNs > 100'000 ? ": the order of what happened on this rank and on others is not certain" : "");
+        run.clock == "utc"      ? " of the readings; how far UTC of two machines is apart nobody knows"
+        : run.errorNs > 100'000 ? ": the order of what happened on this rank and on others is not certain"
+                                : "");
 }
 
 int run(const MergeArguments& arguments) {
@@ -56,7 +58,7 @@ int run(const MergeArguments& arguments) {
     }
     for (const MergedRun& run : result.runs)
         printOut("run {}: {} from {}{}\n", run.runId, run.name, run.file, clockText(run));
-    printOut("{}: {} runs\n", arguments.out, result.runs.size());
+    printOut("{}: {} run{}\n", arguments.out, result.runs.size(), result.runs.size() == 1 ? "" : "s");
     for (const std::string& remark : result.remarks) printErr("kvscope-cli: {}\n", remark);
     return 0;
 }

@@ -14,8 +14,8 @@ public:
     Listener(const SelectorContext& context, TextSamples& samples,
              const std::function<void(const PromptChunk&)>& chunks)
         : context_(context), samples_(samples), chunks_(chunks) {
-        samples_.layers.resize(std::size_t(context.shape.layers));
-        for (LayerSamples& layer : samples_.layers) layer.keys.resize(std::size_t(context.shape.kvHeads));
+        samples_.layers.resize(context.shape.layers);
+        for (LayerSamples& layer : samples_.layers) layer.keys.resize(context.shape.kvHeads);
     }
     void choose(std::span<HeadStep>) override {}
     void prompt(const PromptChunk& chunk) override;

@@ -1,6 +1,7 @@
 // Samples from which a calibration learns: the inputs, queries and keys of every layer while the model reads a text.
 #pragma once
 
+#include "base/indexed.h"
 #include "base/progress.h"
 #include "core/model/model.h"
 #include "core/select/selector.h"
@@ -16,15 +17,15 @@ namespace kvscope {
 
 /// The samples of one layer and one text. Queries and keys are rotated.
 struct LayerSamples {
-    std::vector<float> inputs;            // [positions, hidden] normalised inputs of the sampled tokens
-    std::vector<float> queries;           // [positions, queryHeads*dim]
-    std::vector<std::vector<float>> keys; // [kvHead]: [tokens, dim]
+    std::vector<float> inputs;         // [positions, hidden] normalised inputs of the sampled tokens
+    std::vector<float> queries;        // [positions, queryHeads*dim]
+    Numbered<std::vector<float>> keys; // [kvHead]: [tokens, dim]
 };
 
 struct TextSamples {
     int tokens = 0;
     std::vector<std::int32_t> positions; // sampled query positions, ascending
-    std::vector<LayerSamples> layers;
+    Numbered<LayerSamples> layers;
 };
 
 /// Lets the model read `ids` with full attention on the CPU and keeps the samples of the given positions. `chunks`, if

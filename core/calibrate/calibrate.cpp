@@ -1,6 +1,7 @@
 #include "core/calibrate/calibrate.h"
 
 #include "base/error.h"
+#include "base/indexed.h"
 #include "core/calibrate/forecast_trainer.h"
 #include "core/calibrate/retaining_trainer.h"
 #include "core/model/mapped_watch.h"
@@ -119,8 +120,7 @@ CalibrateResult calibrate(const std::shared_ptr<const Model>& model, const Calib
     if (training.farBlocks <= 0) training.farBlocks = std::max(1, spec.budget.queryAware);
 
     const KvShape shape{config.layers, config.kvHeads, config.headDim, config.valueDim()};
-    std::vector<select::ChannelObserver> observers(std::size_t(config.layers),
-                                                   select::ChannelObserver(shape, config.group()));
+    Numbered<select::ChannelObserver> observers(config.layers, select::ChannelObserver(shape, config.group()));
     std::vector<TextSamples> texts;
     std::vector<RetainingSamples> tokens;
     const auto kernels = makeCpuKernels(training.threads);

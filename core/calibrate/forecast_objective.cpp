@@ -24,12 +24,12 @@ std::vector<float> alignedTeacher(const PoolingGrid& grid, std::span<const std::
         for (double& w : weight) sum += w = std::exp(w - most);
         for (std::size_t m = 0; m < fine; ++m) mass[m] += weight[m] / sum;
     }
-    std::vector<float> share(static_cast<std::size_t>(windows));
+    Numbered<float> share(static_cast<std::size_t>(windows));
     double total = 0;
     for (int c = 0; c < windows; ++c) {
         const auto first = mass.begin() + c * grid.stride;
         const double best = *std::max_element(first, first + grid.kernel - 1);
-        share[std::size_t(c)] = float(best);
+        share[c] = float(best);
         total += best;
     }
     for (float& s : share) s = float(double(s) / total);
@@ -49,7 +49,7 @@ ForecastTarget targetOfShares(const SelectionSpec& spec, std::span<const float> 
     const PoolingGrid& grid = spec.grid;
     ForecastTarget target;
     target.windows = std::int32_t(share.size());
-    std::vector<float> pooled(std::size_t(grid.blocks(position + 1)));
+    Numbered<float> pooled(grid.blocks(position + 1));
     poolToBlocks(grid, share, pooled);
     SelectionBudget budget = spec.budget;
     budget.queryAware = farBlocks;
@@ -62,8 +62,8 @@ ForecastTarget targetOfShares(const SelectionSpec& spec, std::span<const float> 
         const int first = block.block * grid.windowsPerBlock();
         for (int c = first; c < std::min(first + grid.windowsPerBlock(), target.windows); ++c) {
             target.kept.push_back(c);
-            target.share.push_back(share[std::size_t(c)]);
-            kept += double(share[std::size_t(c)]);
+            target.share.push_back(share[c]);
+            kept += double(share[c]);
         }
     }
     target.rest = float(std::max(0.0, 1.0 - kept));

@@ -3,6 +3,7 @@
 // the KL divergence goes over the windows of the teacher's best blocks, with all other windows in one bucket.
 #pragma once
 
+#include "base/indexed.h"
 #include "core/plan/selection_spec.h"
 
 #include <cstdint>
@@ -15,7 +16,7 @@ namespace kvscope {
 struct ForecastTarget {
     std::int32_t windows = 0;       // visible windows, which are complete at the query's position
     std::vector<std::int32_t> kept; // windows, ascending
-    std::vector<float> share;       // of each window of `kept`; sums with `rest`, the bucket's share, to 1
+    Numbered<float> share;          // of each window of `kept`; sums with `rest`, the bucket's share, to 1
     float rest = 0;
 };
 

@@ -1,6 +1,7 @@
 #include "core/calibrate/forecast_trainer.h"
 
 #include "base/error.h"
+#include "base/indexed.h"
 #include "core/calibrate/forecast_objective.h"
 
 #include <algorithm>
@@ -24,7 +25,7 @@ struct Query {
 
 /// Keys of one KV head in one layer for one text.
 struct HeadKeys {
-    std::vector<float> pooled; // [windows, dim]
+    Numbered<float> pooled; // [windows, dim]
 };
 
 class Trainer {
@@ -132,7 +133,7 @@ void Trainer::poolKeys() {
 
 std::vector<std::int32_t> Trainer::farChoice(std::size_t query, std::span<const float> windowScores) const {
     const int position = queries_[query].position;
-    std::vector<float> pooled(std::size_t(spec_.grid.blocks(position + 1)));
+    Numbered<float> pooled(spec_.grid.blocks(position + 1));
     poolToBlocks(spec_.grid, windowScores, pooled);
     SelectionBudget budget = spec_.budget;
     budget.queryAware = training_.farBlocks;
@@ -159,7 +160,7 @@ void Trainer::nameTargets(const std::stop_token& stop) {
 
 /// The share of the group's exact attention that each block up to the position receives.
 std::vector<float> Trainer::blockMass(std::span<const std::span<const float>> logits, int position) const {
-    std::vector<float> mass(std::size_t(spec_.grid.blocks(position + 1)), 0.f);
+    Numbered<float> mass(spec_.grid.blocks(position + 1), 0.f);
     for (const auto& head : logits) {
         const auto seen = head.first(std::size_t(position) + 1);
         const float most = *std::max_element(seen.begin(), seen.end());
@@ -198,7 +199,7 @@ void Trainer::nameTargetsOf(std::size_t text, std::size_t layer, std::size_t hea
             logits.push_back(std::span(products).subspan((query.row * group_ + h) * tokens, tokens));
         const std::size_t index = at(i, layer, head);
         if (i >= trainQueries_) mass_[index] = blockMass(logits, query.position);
-        std::vector<float> sum(std::size_t(spec_.grid.windows(query.position + 1)), 0.f), share(sum.size());
+        Numbered<float> sum(spec_.grid.windows(query.position + 1), 0.f), share(sum.size());
         for (std::size_t h = 0; h < group_; ++h) {
             const float* q = queries.data() + (query.row * group_ + h) * dim_; // the scale is multiplied in
             float most = -INFINITY, total = 0;
@@ -275,7 +276,7 @@ void Trainer::forward(std::size_t layer, std::span<const std::size_t> batch) {
 void Trainer::score(std::size_t layer, std::size_t query, std::size_t head, const float* forecast,
                     std::vector<float>& scores) const {
     const HeadKeys& keys = keysOf(queries_[query].text, layer, head);
-    scores.assign(std::size_t(targets_[at(query, layer, head)].windows), 0.f);
+    scores.assign(targets_[at(query, layer, head)].windows, 0.f);
     const float scale = config_.attentionScale();
     for (std::size_t w = 0; w < scores.size(); ++w) {
         for (std::size_t c = 0; c < dim_; ++c) scores[w] += forecast[c] * keys.pooled[w * dim_ + c];
@@ -291,7 +292,7 @@ double Trainer::step(std::size_t layer, std::span<const std::size_t> batch, int 
     forEach(losses.size(), [&](std::size_t i) {
         const std::size_t b = i / heads_, head = i % heads_;
         const std::size_t offset = b * width_ + head * dim_;
-        std::vector<float> scores;
+        Numbered<float> scores;
         score(layer, batch[b], head, forecasts_.data() + offset, scores);
         std::vector<float> gradient(scores.size());
         losses[i] = forecastLoss(targets_[at(batch[b], layer, head)], scores, gradient);
@@ -341,7 +342,7 @@ ForecastQuality Trainer::measure(std::size_t layer) {
     const SelectionBudget& budget = spec_.budget;
     forEach(losses.size(), [&](std::size_t i) {
         const std::size_t b = i / heads_, head = i % heads_, index = at(test[b], layer, head);
-        std::vector<float> scores;
+        Numbered<float> scores;
         score(layer, test[b], head, forecasts_.data() + b * width_ + head * dim_, scores);
         const auto chosen = farChoice(test[b], scores);
         std::vector<float> gradient(scores.size());

@@ -37,9 +37,8 @@ double smoothL1(double difference) {
 class Trainer {
 public:
     Trainer(const ModelConfig& config, const std::vector<RetainingSamples>& texts, const RetainingTraining& training)
-        : texts_(texts), training_(training), kernels_(makeCpuKernels(training.threads)),
-          layers_(std::size_t(config.layers)), heads_(std::size_t(config.kvHeads)),
-          inputs_(std::size_t(select::RetainingHeads::inputsOf(config))),
+        : texts_(texts), training_(training), kernels_(makeCpuKernels(training.threads)), layers_(config.layers),
+          heads_(std::size_t(config.kvHeads)), inputs_(std::size_t(select::RetainingHeads::inputsOf(config))),
           width_(training.width > 0 ? std::size_t(training.width)
                                     : std::clamp<std::size_t>(inputs_ / 6 / 16 * 16, 16, 1024)),
           in_(layers_), out_(layers_) {
@@ -264,8 +263,8 @@ select::RetainingHeads Trainer::run(RetainingReport& report, const std::function
 } // namespace
 
 RetainingSamples::RetainingSamples(const ModelConfig& config, int tokens, int runs, Kernels& kernels)
-    : config_(config), kernels_(kernels), layers_(std::size_t(config.layers)) {
-    for (Layer& layer : layers_) layer.keys.resize(std::size_t(config.kvHeads));
+    : config_(config), kernels_(kernels), layers_(config.layers) {
+    for (Layer& layer : layers_) layer.keys.resize(config.kvHeads);
     const int room = std::max(0, tokens * 7 / 8 - kRun);
     for (int run = 0; run < runs; ++run) {
         const int first = runs > 1 ? int(std::int64_t(room) * run / (runs - 1)) : room;

@@ -2,6 +2,7 @@
 // predict the largest logit that any later query will give the token.
 #pragma once
 
+#include "base/indexed.h"
 #include "core/calibrate/retaining_training.h"
 #include "core/select/retaining_heads.h"
 #include "core/select/selector.h"
@@ -25,21 +26,21 @@ public:
     void observe(const PromptChunk& chunk);
 
     struct Layer {
-        std::vector<float> inputs;            // [samples, RetainingHeads::inputsOf]
-        std::vector<float> labels;            // [samples, kvHeads] largest logit that a later query of the group gives
-        std::vector<std::vector<float>> keys; // [kvHead]: [samples, dim] rotated; only while the text is read
+        std::vector<float> inputs;         // [samples, RetainingHeads::inputsOf]
+        std::vector<float> labels;         // [samples, kvHeads] largest logit that a later query of the group gives
+        Numbered<std::vector<float>> keys; // [kvHead]: [samples, dim] rotated; only while the text is read
     };
     int samples() const { return int(positions_.size()); }
-    int position(int sample) const { return positions_[std::size_t(sample)]; }
-    const Layer& layer(int index) const { return layers_[std::size_t(index)]; }
+    int position(int sample) const { return positions_[sample]; }
+    const Layer& layer(int index) const { return layers_[index]; }
     void forgetKeys();
 
 private:
     const ModelConfig& config_;
     Kernels& kernels_;
-    std::vector<std::int32_t> positions_; // ascending
-    std::vector<Layer> layers_;
-    std::vector<float> products_;
+    Numbered<std::int32_t> positions_; // ascending
+    Numbered<Layer> layers_;
+    Numbered<float> products_;
 };
 
 /// The last eighth of the texts is not trained on, and the report is measured there.

@@ -11,7 +11,7 @@ BatchLayout::BatchLayout(const ModelConfig& config, const CudaEngineOptions& opt
       blockElements(cuda::blockElements(shape)) {
     const SelectionSpec& spec = options.spec;
     const int storedSequences = options.changes != nullptr ? options.changes->storedSequences() : 0;
-    const std::size_t stored = std::size_t(storedSequences) * std::size_t(kvHeads);
+    const Elements stored(storedSequences, kvHeads);
     for (const int tokens : options.maxTokens) {
         blocks.push_back(spec.grid.blocks(tokens));
         maxBlocks = std::max(maxBlocks, blocks.back());

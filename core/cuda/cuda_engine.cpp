@@ -1,6 +1,8 @@
 #include "core/cuda/cuda_engine.h"
 
 #include "base/clock.h"
+#include "base/extents.h"
+#include "core/cuda/device_copy.h"
 #include "core/cuda/gpu_device.h"
 #include "core/session/stage_clock.h"
 
@@ -125,9 +127,9 @@ void CudaEngine::prefill(const std::vector<std::vector<std::int32_t>>& prompts, 
     record.startNs = begin - clock_.originNs();
     double total = 0, done = 0;
     for (const auto& prompt : prompts) total += double(prompt.size());
-    for (int s = 0; s < layout_.rows; ++s) {
-        const auto& prompt = prompts[std::size_t(s)];
-        sequences_.prompts.read(s, prompt, record, progress, done / total, (done + double(prompt.size())) / total,
+    for (std::size_t s = 0; s < prompts.size(); ++s) {
+        const auto& prompt = prompts[s];
+        sequences_.prompts.read(int(s), prompt, record, progress, done / total, (done + double(prompt.size())) / total,
                                 stop);
         done += double(prompt.size());
     }
@@ -149,8 +151,8 @@ void CudaEngine::prefill(const std::vector<std::vector<std::int32_t>>& prompts, 
     cuda::check(cudaStreamSynchronize(sequences_.transfers.copyStream()), "copying KV blocks to the host");
     sequences_.reports.copyTokens(0);
     sequences_.rows.begin(sequences_.reports.host(0).tokens);
-    record.stepStageNs[std::size_t(StepStage::LmHead)] = std::int64_t(marks[1] - marks[0]);
-    record.stepStageNs[std::size_t(StepStage::Sample)] = std::int64_t(marks[2] - marks[1]);
+    record.stepStageNs[StepStage::LmHead] = std::int64_t(marks[1] - marks[0]);
+    record.stepStageNs[StepStage::Sample] = std::int64_t(marks[2] - marks[1]);
     for (std::size_t i = 0; i < record.layers.size(); ++i) {
         LayerRecord& layer = record.layers[i];
         layer.d2hBytes = layer.d2hBlocks * std::int64_t(layout_.blockElements * sizeof(Bf16));
@@ -179,22 +181,21 @@ std::int64_t CudaEngine::stepNs() const {
     return std::int64_t(marks[kEnd] - marks[kEmbed]);
 }
 
-std::span<const std::int32_t> CudaEngine::tokens() const {
-    return {sequences_.reports.host(lastEntry()).tokens, std::size_t(layout_.rows)};
+NumberedSpan<const std::int32_t> CudaEngine::tokens() const {
+    return {sequences_.reports.host(lastEntry()).tokens, layout_.rows};
 }
 
 const float* CudaEngine::logits(int sequence) {
-    const auto vocab = std::size_t(model_->config.vocab);
+    const Extents<int, int> at(layout_.rows, model_->config.vocab);
     if (!logitsFetched_) {
-        logitsHost_.resize(std::size_t(layout_.rows) * vocab);
+        logitsHost_.resize(at.size());
         const cudaStream_t copy = sequences_.transfers.copyStream();
-        cuda::check(cudaMemcpyAsync(logitsHost_.data(), buffers_.logits[lastEntry()],
-                                    logitsHost_.size() * sizeof(float), cudaMemcpyDeviceToHost, copy),
-                    "copying the logits");
+        copyOnStream(logitsHost_.data(), buffers_.logits[lastEntry()], at.size(), cudaMemcpyDeviceToHost, copy,
+                     "copying the logits");
         cuda::check(cudaStreamSynchronize(copy), "copying the logits");
         logitsFetched_ = true;
     }
-    return logitsHost_.data() + std::size_t(sequence) * vocab;
+    return logitsHost_.data() + at.first(sequence);
 }
 
 void CudaEngine::settle() { cuda::check(cudaStreamSynchronize(stream()), "finishing"); }

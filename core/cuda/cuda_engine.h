@@ -55,8 +55,8 @@ public:
     /// its own.
     void wait();
     int inFlight() const { return int(launched_ - waited_); }
-    std::span<const std::int32_t> tokens() const; // [sequence] chosen by the last step waited for
-    const float* logits(int sequence);            // float32 [vocab] on the host
+    NumberedSpan<const std::int32_t> tokens() const; // [sequence] chosen by the last step waited for
+    const float* logits(int sequence);               // float32 [vocab] on the host
     /// Fills a record from the last step waited for. active: the sequences of that step, ascending.
     void fill(StepRecord& record, std::span<const ActiveSequence> active) {
         sequences_.reader.fill(sequences_.reports.host(lastEntry()), record, active);

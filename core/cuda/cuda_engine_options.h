@@ -2,6 +2,7 @@
 // directly.
 #pragma once
 
+#include "base/indexed.h"
 #include "core/cuda/device_memory.h"
 #include "core/cuda/device_selector.h"
 #include "core/cuda/engine_changes.h"
@@ -37,9 +38,9 @@ struct DeviceTransfers {
 
 struct CudaEngineOptions {
     SelectionSpec spec;
-    std::vector<int> maxTokens;    // [sequence]
-    std::vector<int> promptTokens; // [sequence]; empty: as maxTokens (matters where rotation depends on the length)
-    int maxPrompt = 1;             // longest prompt that prefill() will get; bounds the scratch memory
+    Numbered<int> maxTokens;    // [sequence]
+    Numbered<int> promptTokens; // [sequence]; empty: as maxTokens (matters where rotation depends on the length)
+    int maxPrompt = 1;          // longest prompt that prefill() will get; bounds the scratch memory
     int slots = 0;
     LayerPlans plans; // of all layers
     bool leastRecentlyUsed = false;

@@ -1,5 +1,6 @@
 #include "core/cuda/cuda_row.h"
 
+#include "core/cuda/device_copy.h"
 #include "core/cuda/gpu_memory.h"
 #include "core/engine/step_order.h"
 
@@ -36,7 +37,7 @@ CudaRow::CudaRow(const std::vector<std::int32_t>& text, CudaEngineOptions option
       layout_(p_.model->config, options_), promptArena_(std::make_unique<DeviceArena>()),
       sequences({*p_.model, options_, layout_, buffers_, launch, p_.passes, p_.clock, p_.ranges}) {
     planAttentionBuffers(arena_, buffers_, p_.model->config, layout_, launch, options_.oracle);
-    arena_.plan(logits, std::size_t(p_.model->config.vocab), "the row's logits");
+    arena_.plan(logits, p_.model->config.vocab, "the row's logits");
     sequences.plan(arena_, *promptArena_);
     begin(Phase::Prefill);
 }
@@ -76,7 +77,7 @@ void CudaRow::leavePool() const {
 
 void CudaRow::putIntoPool(int at) const {
     for (int i = 0; i < int(sequences.layers.size()); ++i) {
-        const DeviceLayerState& layer = sequences.layers[std::size_t(i)];
+        const DeviceLayerState& layer = sequences.layers[i];
         if (!layer.offloaded) continue;
         cuda::PoolRow& row = p_.pool->put(i, at, number_, layer, layout_.maxBlocks);
         const ChoiceLists lists = sequences.choice.listsOf(i);
@@ -94,7 +95,7 @@ void CudaRow::begin(Phase phase) {
     record.clear();
     record.step = steps_++;
     record.phase = phase;
-    record.layers.assign(std::size_t(p_.model->config.layers), {});
+    record.layers.assign(p_.model->config.layers, {});
 }
 
 // ---- The prompt -----------------------------------------------------------------------------------------------------
@@ -118,11 +119,9 @@ bool CudaRow::readChunk(int token, const std::stop_token& stop) {
 /// needed. @return whether it is read
 bool CudaRow::finishPrompt(bool read) {
     if (!read) return false;
-    const std::size_t hidden = std::size_t(p_.model->config.hidden);
     const std::int32_t last = int(prompt.size()) - 1;
-    cuda::check(cudaMemcpyAsync(p_.shared.x, sequences.prompts.activationsOf(last), hidden * sizeof(float),
-                                cudaMemcpyDeviceToDevice, launch.stream),
-                "keeping the last token");
+    copyOnStream(p_.shared.x, sequences.prompts.activationsOf(last), p_.model->config.hidden, cudaMemcpyDeviceToDevice,
+                 launch.stream, "keeping the last token");
     cuda::check(cudaMemcpyAsync(sequences.rows.position, &last, sizeof last, cudaMemcpyHostToDevice, launch.stream),
                 "copying the position");
     std::uint64_t* const marks = sequences.prompts.marks();
@@ -138,8 +137,8 @@ bool CudaRow::finishPrompt(bool read) {
     cuda::check(cudaStreamSynchronize(sequences.transfers.copyStream()), "copying KV blocks to the host");
     sequences.reports.copyTokens(0);
     sequences.rows.begin(sequences.reports.host(0).tokens);
-    record.stepStageNs[std::size_t(StepStage::LmHead)] = std::int64_t(marks[1] - marks[0]);
-    record.stepStageNs[std::size_t(StepStage::Sample)] = std::int64_t(marks[2] - marks[1]);
+    record.stepStageNs[StepStage::LmHead] = std::int64_t(marks[1] - marks[0]);
+    record.stepStageNs[StepStage::Sample] = std::int64_t(marks[2] - marks[1]);
     for (std::size_t i = 0; i < record.layers.size(); ++i) {
         LayerRecord& layer = record.layers[i];
         layer.d2hBytes = layer.d2hBlocks * std::int64_t(layout_.blockElements * sizeof(__nv_bfloat16));
@@ -178,15 +177,14 @@ void CudaRow::feed(const RowToken& token) {
 void CudaRow::takePlace(int place) {
     const ModelConfig& config = p_.model->config;
     const StepBuffers& all = p_.shared;
-    const auto at = std::size_t(place), kvWidth = std::size_t(layout_.kvHeads * layout_.dim);
-    std::size_t products = 0; // numbers of a token that the first layer's projections make; all layers make as many
-    for (const cuda::DeviceMatrix& part : p_.model->layers.front().qkv) products += std::size_t(part.rows);
-    buffers_.x = all.x + at * std::size_t(config.hidden);
-    buffers_.qkv = all.qkv + at * products;
-    buffers_.q = all.q + at * std::size_t(config.queryHeads * layout_.dim);
-    buffers_.newKey = all.newKey + at * kvWidth;
-    buffers_.newValue = all.newValue + at * kvWidth;
-    buffers_.attended = all.attended + at * std::size_t(config.queryHeads * layout_.shape.valueDim());
+    int products = 0; // numbers of a token that the first layer's projections make; all layers make as many
+    for (const cuda::DeviceMatrix& part : p_.model->layers.front().qkv) products += part.rows;
+    buffers_.x = RowsOf(all.x, config.hidden)[place];
+    buffers_.qkv = RowsOf(all.qkv, products)[place];
+    buffers_.q = RowsOf(all.q, {config.queryHeads, layout_.dim})[place];
+    buffers_.newKey = RowsOf(all.newKey, {layout_.kvHeads, layout_.dim})[place];
+    buffers_.newValue = RowsOf(all.newValue, {layout_.kvHeads, layout_.dim})[place];
+    buffers_.attended = RowsOf(all.attended, {config.queryHeads, layout_.shape.valueDim()})[place];
     buffers_.plainQ = all.plainQ, buffers_.output = all.output, buffers_.hidden = all.hidden;
 }
 
@@ -232,15 +230,14 @@ void CudaRow::finishStep(const StepReport& report, const ReportReader& reader, i
 
 void CudaRow::keepLogits() {
     if (logitsAt_ == logits) return;
-    cuda::check(cudaMemcpyAsync(logits, logitsAt_, std::size_t(p_.model->config.vocab) * sizeof(float),
-                                cudaMemcpyDeviceToDevice, p_.launch.stream),
-                "keeping a row's logits");
+    copyOnStream(logits, logitsAt_, p_.model->config.vocab, cudaMemcpyDeviceToDevice, p_.launch.stream,
+                 "keeping a row's logits");
     logitsAt_ = logits;
 }
 
 const float* CudaRow::hostLogits() {
     if (!logitsFetched_) {
-        logitsHost_.resize(std::size_t(p_.model->config.vocab));
+        logitsHost_.resize(Elements(p_.model->config.vocab));
         cuda::check(
             cudaMemcpy(logitsHost_.data(), logitsAt_, logitsHost_.size() * sizeof(float), cudaMemcpyDeviceToHost),
             "copying the logits");

@@ -14,7 +14,7 @@ namespace {
 /// Options from which the shared passes take their sizes: `rows` rows, and the longest piece of a prompt.
 CudaEngineOptions passOptions(int rows) {
     CudaEngineOptions options;
-    options.maxTokens.assign(std::size_t(rows), 1);
+    options.maxTokens.assign(rows, 1);
     options.maxPrompt = PromptReader::kPiece;
     return options;
 }
@@ -49,7 +49,7 @@ CudaRowEngine::CudaRowEngine(std::shared_ptr<const DeviceModel> model, const Abi
       pool_(poolOf(*model_, usual, rows, poolSlots)),
       stores_(hostBytes > 0 ? std::make_unique<HostStores>(hostBytes) : nullptr), unshared_(gpuLaunch(usableGpu())),
       launch_(unshared_), products_(model_->config, passOptions(RowBatch::bucketOf(rows))),
-      passes_(*model_, products_, buffers_, launch_, ranges_), rows_(std::size_t(rows)), placed_(std::size_t(rows)),
+      passes_(*model_, products_, buffers_, launch_, ranges_), rows_(rows), placed_(rows),
       stages_(parts(), launch_, ids_) {
     // Where transfers run beside a step, kernels count on fewer multiprocessors, as in a session: see CudaSequences.
     if (abilities.ahead == Ahead::NextLayer)
@@ -62,8 +62,8 @@ CudaRowEngine::CudaRowEngine(std::shared_ptr<const DeviceModel> model, const Abi
         batch_->plan(arena_);
     }
     if (pool_) pool_->plan(arena_);
-    arena_.plan(ids_, std::size_t(rows), "session state");
-    arena_.planHost(hostIds_, std::size_t(rows), "the tokens of a step");
+    arena_.plan(ids_, rows, "session state");
+    arena_.planHost(hostIds_, rows, "the tokens of a step");
     arena_.planHost(mark_, 1, "a mark of the GPU's timer");
     stream_ = cuda::Stream::make();
     unshared_.stream = launch_.stream = stream_.get();
@@ -112,8 +112,7 @@ void CudaRowEngine::decode(std::span<const RowToken> tokens) {
     }
     if (pool_) {
         for (std::size_t i = 0; i < step_.rows.size(); ++i) step_.rows[i]->takePlace(int(i));
-        for (std::size_t n = 0; n < step_.order.size(); ++n)
-            step_.rows[std::size_t(step_.order[n])]->putIntoPool(int(n));
+        for (std::size_t n = 0; n < step_.order.size(); ++n) step_.rows[step_.order[n]]->putIntoPool(int(n));
         pool_->begin(int(step_.rows.size()), true, stream_.get());
     }
     const auto launchRows = [&] {
@@ -139,7 +138,7 @@ void CudaRowEngine::decode(std::span<const RowToken> tokens) {
 
 /// Whether the kernels of a step reach all of its rows.
 bool CudaRowEngine::allPlaced() const {
-    return std::all_of(step_.numbers.begin(), step_.numbers.end(), [&](int row) { return placed_[std::size_t(row)]; });
+    return std::all_of(step_.numbers.begin(), step_.numbers.end(), [&](int row) { return placed_[row]; });
 }
 
 void CudaRowEngine::launchTogether() {

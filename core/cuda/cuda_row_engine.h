@@ -104,15 +104,15 @@ private:
     std::uint64_t* mark_ = nullptr;                    // host memory
     cuda::Stream stream_;
     std::unique_ptr<RowBatch> batch_; // null: rows launch kernels of their own
-    std::vector<std::unique_ptr<CudaRow>> rows_;
-    std::vector<bool> placed_; // [row] whether batch_ takes the row
-    std::int64_t apart_ = 0;   // rows opened so far that batch_ did not take
+    Numbered<std::unique_ptr<CudaRow>> rows_;
+    Numbered<bool> placed_;  // [row] whether batch_ takes the row
+    std::int64_t apart_ = 0; // rows opened so far that batch_ did not take
     CudaRowStages stages_;
     RowGraph graph_;
     /// The step that runs now, its rows in ascending order.
     struct {
         std::vector<RowToken> tokens;
-        std::vector<CudaRow*> rows;
+        Numbered<CudaRow*> rows;
         std::vector<int> numbers; // of the rows
         std::vector<int> order;   // [token, as decode() was given them] its place in rows
         bool batched = false;     // it runs on batch_, whose kernels reach all rows

@@ -1,5 +1,7 @@
 #include "core/cuda/cuda_row_stages.h"
 
+#include "core/cuda/device_copy.h"
+
 #include <algorithm>
 
 namespace kvscope {
@@ -29,9 +31,7 @@ cuda::Launch CudaRowStages::afterCopies() const {
 void CudaRowStages::embed() {
     const int layers = p_.model->config.layers;
     for (CudaRow* row : rows_)
-        cuda::check(cudaMemsetAsync(row->sequences.transfers.counters, 0,
-                                    std::size_t(layers) * 2 * sizeof(std::uint32_t), launch_.stream),
-                    "clearing a row's counters");
+        clearOnStream(row->sequences.transfers.counters, {layers, 2}, launch_.stream, "clearing a row's counters");
     p_.ranges.at(StepStage::Embed);
     p_.passes.embed(ids_, int(rows_.size()), p_.shared.x, nullptr, 0, report().mark(kEmbed));
     for (CudaRow* row : rows_) // the report of each row counts the blocks that arrive late
@@ -42,7 +42,7 @@ void CudaRowStages::embed() {
 void CudaRowStages::project(LayerId id) {
     const int layer = int(id);
     p_.ranges.at(layer, Stage::QkvLinear);
-    p_.passes.project(p_.model->layers[std::size_t(layer)], p_.shared.x, int(rows_.size()), report().mark(layer, kQkv));
+    p_.passes.project(p_.model->layers[layer], p_.shared.x, int(rows_.size()), report().mark(layer, kQkv));
     p_.ranges.at(layer, Stage::Rope);
     const cuda::Launch shared = launch_;
     if (beside_) cuda::check(cudaEventRecord(forked_.get(), shared.stream), "beginning a row's attention");
@@ -105,11 +105,11 @@ void CudaRowStages::head() {
     p_.ranges.at(StepStage::LmHead);
     float* const logits = p_.shared.logits[0];
     p_.passes.head(logits, report().mark(kLmHead));
-    const auto vocab = std::size_t(p_.model->config.vocab);
-    for (std::size_t i = 0; i < rows_.size(); ++i)
-        cuda::check(cudaMemcpyAsync(rows_[i]->logits, logits + i * vocab, vocab * sizeof(float),
-                                    cudaMemcpyDeviceToDevice, launch_.stream),
-                    "keeping a row's logits");
+    const RowsOf ofRow(logits, p_.model->config.vocab);
+    int place = 0;
+    for (CudaRow* const row : rows_)
+        copyOnStream(row->logits, ofRow[place++], ofRow.width(), cudaMemcpyDeviceToDevice, launch_.stream,
+                     "keeping a row's logits");
 }
 
 void CudaRowStages::sample() {

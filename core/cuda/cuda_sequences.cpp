@@ -53,7 +53,7 @@ void CudaSequences::refuseUnsupported() const {
 
 void CudaSequences::makeSelector() {
     const CudaEngineOptions& options = p_.options;
-    std::vector<cuda::HeadNorms> norms;
+    Numbered<cuda::HeadNorms> norms;
     for (const DeviceLayer& layer : p_.model.layers) norms.push_back(layer.headNorms);
     const RecordLevel level = // the oracle needs the chosen blocks of every step
         options.oracle ? std::max(options.level, RecordLevel::Selections) : options.level;

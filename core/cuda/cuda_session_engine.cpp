@@ -56,9 +56,9 @@ public:
     }
 
     void settle() override { engine_.settle(); }
-    const float* logits(int row) override { return engine_.logits(rowSequence_[std::size_t(row)]); }
+    const float* logits(int row) override { return engine_.logits(rowSequence_[row]); }
     bool samples() const override { return true; }
-    std::int32_t chosenToken(int row) override { return engine_.tokens()[std::size_t(rowSequence_[std::size_t(row)])]; }
+    std::int32_t chosenToken(int row) override { return engine_.tokens()[rowSequence_[row]]; }
 
 private:
     /// Whether this token ends the sequence, by the rule that the session uses too.
@@ -71,7 +71,7 @@ private:
     const std::vector<std::vector<std::int32_t>>& prompts_;
     const SessionOptions& options_;
     CudaEngine engine_;
-    std::vector<int> rowSequence_;
+    Numbered<int> rowSequence_;
     int givenTokens_ = 0; // most of any sequence
 };
 

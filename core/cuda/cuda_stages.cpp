@@ -179,7 +179,7 @@ void CudaStages::head() {
 }
 
 cuda::AppendArgs CudaStages::appendArgs(int index) const {
-    const DeviceLayer& weights = p_.model.layers[std::size_t(index)];
+    const DeviceLayer& weights = p_.model.layers[index];
     const DeviceLayerState& layer = stateOf(index);
     cuda::AppendArgs append;
     append.shape = p_.layout.shape;

@@ -20,7 +20,7 @@ struct CudaStagesParts {
     const DeviceModel& model;
     const CudaEngineOptions& options;
     const BatchLayout& layout;
-    const std::vector<DeviceLayerState>& layers;
+    const Numbered<DeviceLayerState>& layers;
     const std::unique_ptr<DeviceSelector>& selector;
     const ChoiceOrder& order;
     const RowTable& rows;
@@ -67,7 +67,7 @@ public:
     void head() override;
 
 private:
-    const DeviceLayerState& stateOf(int layer) const { return p_.layers[std::size_t(layer)]; }
+    const DeviceLayerState& stateOf(int layer) const { return p_.layers[layer]; }
     /// Whether the method has a selector and the layer chooses what it attends to.
     bool isMethods(int layer) const { return stateOf(layer).sparse && p_.selector != nullptr; }
     void beginAttention(int layer);

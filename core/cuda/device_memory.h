@@ -2,6 +2,7 @@
 // the sum is compared with what is free, and all of it is taken at once. Nothing is taken later.
 #pragma once
 
+#include "base/elements.h"
 #include "core/plan/memory_plan.h"
 #include "kernels/cuda/device/check.h"
 #include "kernels/cuda/device/owners.h"
@@ -26,21 +27,21 @@ public:
 
     static constexpr std::size_t kAlignment = 256;
 
-    /// After take(), `pointer` holds `count` zeroed elements on the GPU. `kind` names the biggest consumers in an
+    /// After take(), `pointer` holds so many zeroed elements on the GPU. `kind` names the biggest consumers in an
     /// error. alignment: the address is a multiple of so many bytes
     template <class T>
-    void plan(T*& pointer, std::size_t count, const MemoryKind& kind, std::size_t alignment = kAlignment) {
+    void plan(T*& pointer, Elements count, const MemoryKind& kind, std::size_t alignment = kAlignment) {
         add(reinterpret_cast<void**>(&pointer), count * sizeof(T), kind, alignment);
     }
-    /// After take(), `pointer` holds `count` zeroed elements in host memory that the GPU reaches.
-    template <class T> void planHost(T*& pointer, std::size_t count, const MemoryKind& kind) {
+    /// After take(), `pointer` holds so many zeroed elements in host memory that the GPU reaches.
+    template <class T> void planHost(T*& pointer, Elements count, const MemoryKind& kind) {
         addHost({reinterpret_cast<void**>(&pointer), count * sizeof(T), kind.what, nullptr, false}, kind);
     }
     /// The same for a store of keys and values. lent: memory that take() uses in place of memory of this arena's own,
     /// if it is large enough; or null. Lent memory is not cleared, because every part of a store is written before it
     /// is read.
     template <class T>
-    void planStore(T*& pointer, std::size_t count, const MemoryKind& kind, const PinnedMemory* lent = nullptr) {
+    void planStore(T*& pointer, Elements count, const MemoryKind& kind, const PinnedMemory* lent = nullptr) {
         addHost({reinterpret_cast<void**>(&pointer), count * sizeof(T), kind.what, lent, true}, kind);
     }
     /// Bytes of the stores for which nothing has been lent.

@@ -53,11 +53,11 @@ struct PartlyRotated {
     }
     /// Copies the heads of `from` to the rows of `to` from `firstRow` on.
     void upload(DeviceUpload& upload, const cuda::DeviceMatrix& to, const WeightMatrix& from, int firstRow) const {
-        const std::size_t oneRow = from.bytes() / std::size_t(from.rows);
+        const RowsOf rows(static_cast<const std::byte*>(from.data), rowBytes(from.type, from.cols));
         for (int head = 0; head < from.rows; head += dim)
             for (const Run& run : runs()) {
                 WeightMatrix part = from;
-                part.data = static_cast<const std::byte*>(from.data) + std::size_t(head + run.from) * oneRow;
+                part.data = rows[head + run.from];
                 part.rows = run.count;
                 upload.rows(to, part, firstRow + head + run.to);
             }
@@ -114,8 +114,7 @@ void DeviceModel::planPacked(cuda::DeviceMatrix& matrix, DType type, int rows, i
     matrix.rows = rows;
     matrix.cols = cols;
     matrix.type = type;
-    arena_.plan(const_cast<std::byte*&>(matrix.packed), cuda::packedBytes(type, rows, cols) * std::size_t(count),
-                kWhat);
+    arena_.plan(const_cast<std::byte*&>(matrix.packed), {cuda::packedBytes(type, rows, cols), count}, kWhat);
 }
 
 void DeviceModel::planMatrix(cuda::DeviceMatrix& matrix, DType type, int rows, int cols) {
@@ -244,15 +243,13 @@ void DeviceModel::planForecast(DeviceLayer& layer, const LayerWeights* from, int
 void DeviceModel::planAll(const Model* from) {
     requireFit(from != nullptr ? gpuProblem(*from) : gpuProblem(config));
     const bool biases = from != nullptr && hasAttentionBiases(*from);
-    layers.resize(std::size_t(config.layers));
+    layers.resize(config.layers);
     for (int i = 0; i < config.layers; ++i) {
         const LayerWeights* weights = from != nullptr ? &from->layer(i) : nullptr;
-        planLayer(layers[std::size_t(i)], weights, config.hasExperts(i), biases);
-        if (forecastHeads) planForecast(layers[std::size_t(i)], weights, i);
-        if (from != nullptr && config.blockIndexer && config.blockIndexer->runsIn(i))
-            planIndexer(layers[std::size_t(i)]);
-        if (from != nullptr && config.indexer && config.indexer->runsIn(i))
-            planIndexer(layers[std::size_t(i)], weights->indexer);
+        planLayer(layers[i], weights, config.hasExperts(i), biases);
+        if (forecastHeads) planForecast(layers[i], weights, i);
+        if (from != nullptr && config.blockIndexer && config.blockIndexer->runsIn(i)) planIndexer(layers[i]);
+        if (from != nullptr && config.indexer && config.indexer->runsIn(i)) planIndexer(layers[i], weights->indexer);
     }
     planMatrix(embedding, typeOf(from != nullptr ? &from->embedding() : nullptr), config.vocab, config.hidden);
     tied_ = from != nullptr && from->lmHead().data == from->embedding().data;
@@ -277,7 +274,7 @@ void DeviceModel::takeAll() {
                 elements(config.queryHeads, config.latent->rank, config.latent->nopeDim + config.latent->valueDim) *
                 sizeof(__nv_bfloat16);
         if (layer.experts.router != nullptr)
-            weightBytes += std::size_t(config.experts->used) * (layer.experts.gateUpBytes + layer.experts.downBytes);
+            weightBytes += Elements(config.experts->used, layer.experts.gateUpBytes + layer.experts.downBytes);
     }
 }
 
@@ -394,8 +391,8 @@ std::shared_ptr<const DeviceModel> DeviceModel::of(const std::shared_ptr<const M
     if (beside) beside(made);
     for (int i = 0; i < made->config.layers; ++i) {
         report(progress, double(i) / made->config.layers, "copying the weights to the GPU");
-        uploadLayer(upload, made->layers[std::size_t(i)], model->layer(i), made->config);
-        foldEvictionHead(made->layers[std::size_t(i)], made->config);
+        uploadLayer(upload, made->layers[i], model->layer(i), made->config);
+        foldEvictionHead(made->layers[i], made->config);
     }
     upload.rows(made->embedding, model->embedding());
     if (model->lmHead().data != model->embedding().data) upload.rows(made->lmHead, model->lmHead());

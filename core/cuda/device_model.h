@@ -2,6 +2,7 @@
 // weights stay quantised (kernels/cuda/linear/packed.h); all others are bf16.
 #pragma once
 
+#include "base/indexed.h"
 #include "core/cuda/device_memory.h"
 #include "core/model/model.h"
 #include "kernels/cuda/linear/linear.h"
@@ -90,7 +91,7 @@ public:
                                                      bool forecastHeads = false);
 
     ModelConfig config;
-    std::vector<DeviceLayer> layers;
+    Numbered<DeviceLayer> layers;
     cuda::DeviceMatrix embedding, lmHead;
     const float* finalNorm = nullptr;
     bool evictionHead = false, forecastHeads = false;

@@ -39,7 +39,7 @@ std::set<ProductShape> shapesOf(const DeviceModel& model) {
 }
 
 int copiesOf(const ProductShape& shape) {
-    const std::size_t bytes = std::size_t(shape.rows) * std::size_t(shape.cols) * sizeof(__nv_bfloat16);
+    const std::size_t bytes = Elements(shape.rows, shape.cols) * sizeof(__nv_bfloat16);
     constexpr std::size_t kMost = 64; // small matrices stay in a cache in a model, too
     return int(std::clamp<std::size_t>((kColdBytes + bytes - 1) / bytes, 2, kMost));
 }
@@ -52,21 +52,22 @@ ProductMachine productMachine(const cuda::MatrixLibrary* library) {
 }
 
 ProductJob::ProductJob(const ProductShape& shape, int maxInputs) : shape_(shape), copies_(copiesOf(shape)) {
-    const std::size_t rows = std::size_t(shape.rows), cols = std::size_t(shape.cols), n = std::size_t(maxInputs);
-    arena_.plan(w_, rows * cols * std::size_t(copies_), kMeasures);
-    arena_.plan(half_, n * cols, kMeasures);
-    arena_.plan(hidden_, n * rows, kMeasures);
-    arena_.plan(x_, n * cols, kMeasures);
-    arena_.plan(y_, n * rows, kMeasures);
+    const int rows = shape.rows, cols = shape.cols, n = maxInputs;
+    const Elements weights(copies_, rows, cols);
+    arena_.plan(w_, weights, kMeasures);
+    arena_.plan(half_, {n, cols}, kMeasures);
+    arena_.plan(hidden_, {n, rows}, kMeasures);
+    arena_.plan(x_, {n, cols}, kMeasures);
+    arena_.plan(y_, {n, rows}, kMeasures);
     arena_.plan(norm_, cols, kMeasures);
     arena_.take();
-    cuda::fillNormal(w_, rows * cols * std::size_t(copies_), 0.02f, 1); // numbers, because zeros take less power
-    cuda::fillNormal(half_, n * cols, 1, 2);
+    cuda::fillNormal(w_, weights, 0.02f, 1); // numbers, because zeros take less power
+    cuda::fillNormal(half_, Elements(n, cols), 1, 2);
     cuda::check(cudaDeviceSynchronize(), "preparing products that are measured");
 }
 
 cuda::DeviceMatrix ProductJob::weights(int copy) const {
-    return {w_ + std::size_t(copy) * std::size_t(shape_.rows) * std::size_t(shape_.cols), shape_.rows, shape_.cols};
+    return {RowsOf(w_, {shape_.rows, shape_.cols})[copy], shape_.rows, shape_.cols};
 }
 
 cuda::LinearOutput ProductJob::output() const {

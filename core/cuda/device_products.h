@@ -22,9 +22,7 @@ public:
     ProductJob(const ProductShape& shape, int maxInputs);
 
     int copies() const { return copies_; }
-    std::size_t weightBytes() const {
-        return std::size_t(shape_.rows) * std::size_t(shape_.cols) * sizeof(__nv_bfloat16);
-    }
+    std::size_t weightBytes() const { return Elements(shape_.rows, shape_.cols) * sizeof(__nv_bfloat16); }
     cuda::DeviceMatrix weights(int copy) const;
     cuda::LinearOutput output() const;
     /// Floats, which are not added to what is there, whatever the shape has around its product.

@@ -18,6 +18,7 @@
 // newValue, attends, and fills the whole record.
 #pragma once
 
+#include "base/indexed.h"
 #include "core/cuda/device_memory.h"
 #include "core/cuda/device_model.h"
 #include "core/model/model.h"
@@ -77,13 +78,13 @@ struct DeviceSelectorContext {
     const Model* model; // null: random weights (benchmarks)
     const SelectionSpec& spec;
     cuda::AttentionShape shape;
-    std::vector<int> maxTokens;             // [sequence]
-    std::vector<int> promptTokens;          // [sequence]
-    std::vector<cuda::HeadNorms> headNorms; // [layer]
-    int maxBlocks = 0;                      // most blocks of a sequence
-    int capacity = 0;                       // of the lists of chosen blocks
-    int promptChunk = 0;                    // most tokens of a DevicePromptChunk
-    int slots = 0;                          // per (sequence, offloaded layer, KV head)
+    Numbered<int> maxTokens;             // [sequence]
+    Numbered<int> promptTokens;          // [sequence]
+    Numbered<cuda::HeadNorms> headNorms; // [layer]
+    int maxBlocks = 0;                   // most blocks of a sequence
+    int capacity = 0;                    // of the lists of chosen blocks
+    int promptChunk = 0;                 // most tokens of a DevicePromptChunk
+    int slots = 0;                       // per (sequence, offloaded layer, KV head)
     bool offload = true;
     bool ranksBlocks = false; // the selector writes lastUse (CachePolicy::byWorth)
     int transferBlocks = 0;   // thread blocks of a transfer of KV blocks beside other kernels
@@ -91,14 +92,22 @@ struct DeviceSelectorContext {
     bool oracle = false;      // the oracle measures the attention that all keys would get
     RecordLevel level = RecordLevel::Counters;
     const PinnedMemory* store = nullptr; // use this memory for what goes to the host, if large enough
-    const std::vector<DeviceLayerState>& layers;
+    const Numbered<DeviceLayerState>& layers;
     SelectorTables tables;
     const DeviceModel& weights;
     const std::unique_ptr<cuda::Linear>& linear; // made after plan()
     int rows() const { return int(maxTokens.size()); }
     /// Whether the layer exists and chooses what it attends to. Callers ask about the layer after theirs.
-    bool sparse(int layer) const { return layer < int(layers.size()) && layers[std::size_t(layer)].sparse; }
+    bool sparse(int layer) const { return layer < layers.count() && layers[layer].sparse; }
     int heads() const { return rows() * shape.kvHeads; }
+    /// KV blocks of all heads of all sequences in a layer.
+    std::size_t allBlocks() const {
+        std::size_t all = 0;
+        for (const int tokens : maxTokens) all += Elements(spec.grid.blocks(tokens), shape.kvHeads);
+        return all;
+    }
+    /// Elements of a token's queries, [queryHeads, dim].
+    Elements queryWidth() const { return {shape.queryHeads, shape.dim}; }
 };
 
 /// n consecutive tokens of a prompt in one layer. prompt() gets them after their attention, attendPrompt() and

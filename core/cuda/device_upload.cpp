@@ -1,5 +1,7 @@
 #include "core/cuda/device_upload.h"
 
+#include "base/elements.h"
+#include "base/extents.h"
 #include "core/cuda/gpu_device.h"
 #include "kernels/cpu/quantised.h"
 #include "kernels/cuda/linear/packed.h"
@@ -23,7 +25,7 @@ std::uint16_t roundToBf16(float value) {
 }
 
 const char* rowOf(const WeightMatrix& w, int row) {
-    return static_cast<const char*>(w.data) + std::size_t(row) * rowBytes(w.type, w.cols);
+    return RowsOf(static_cast<const char*>(w.data), rowBytes(w.type, w.cols))[row];
 }
 
 void rowToFloats(const WeightMatrix& w, int row, float* out) {
@@ -57,12 +59,12 @@ DeviceUpload::~DeviceUpload() { cudaStreamSynchronize(launch_.stream); }
 /// converted copy that is valid until the next call.
 const void* DeviceUpload::rowsAs(const WeightMatrix& w, int first, int count, DType type) {
     if (w.type == type) return rowOf(w, first);
-    const auto cols = std::size_t(w.cols);
-    halves_.resize(std::size_t(count) * cols);
-    row_.resize(cols);
+    const Extents<int, int> at(count, w.cols);
+    halves_.resize(at.size());
+    row_.resize(at.under(0));
     for (int r = 0; r < count; ++r) {
         rowToFloats(w, first + r, row_.data());
-        std::transform(row_.begin(), row_.end(), halves_.begin() + std::ptrdiff_t(std::size_t(r) * cols), roundToBf16);
+        std::transform(row_.begin(), row_.end(), at.part(std::span(halves_), r).begin(), roundToBf16);
     }
     return halves_.data();
 }
@@ -72,10 +74,10 @@ void DeviceUpload::pack(const cuda::DeviceMatrix& to, int firstTile, const Weigh
                         const WeightMatrix* high) {
     const int perTile = high == nullptr ? 16 : 8;
     const std::size_t bytes = rowBytes(to.type, to.cols);
-    const std::size_t tileBytes =
-        std::size_t(cuda::packedChunks(to.type, to.cols)) * std::size_t(cuda::packedChunk(to.type).bytes);
+    const RowsOf tiles(const_cast<std::byte*>(to.packed),
+                       {cuda::packedChunks(to.type, to.cols), cuda::packedChunk(to.type).bytes});
     const int slab = std::max(1, int(kStagingBytes / bytes) / perTile) * perTile;
-    if (std::size_t(slab) * bytes > kStagingBytes)
+    if (Elements(slab, bytes) > kStagingBytes)
         throw Error(ErrorKind::Unsupported, "a row of this model's weights is too long for the GPU backend",
                     "use --backend cpu");
     for (int first = 0; first < low.rows; first += slab) {
@@ -83,39 +85,37 @@ void DeviceUpload::pack(const cuda::DeviceMatrix& to, int firstTile, const Weigh
         const WeightMatrix* parts[] = {&low, high};
         for (int i = 0; i < 2; ++i) // the copy waits for the kernel before, which reads the staging memory
             if (parts[i] != nullptr)
-                copyToDevice(staging_[i].data(), rowsAs(*parts[i], first, count, to.type), std::size_t(count) * bytes);
+                copyToDevice(staging_[i].data(), rowsAs(*parts[i], first, count, to.type), Elements(count, bytes));
         cuda::packRows(launch_, to.type, staging_[0].data(), high == nullptr ? nullptr : staging_[1].data(),
-                       high == nullptr ? count : 2 * count, to.cols,
-                       const_cast<std::byte*>(to.packed) + std::size_t(firstTile + first / perTile) * tileBytes);
+                       high == nullptr ? count : 2 * count, to.cols, tiles[firstTile + first / perTile]);
     }
 }
 
 void DeviceUpload::rows(const cuda::DeviceMatrix& to, const WeightMatrix& from, int firstRow) {
     if (to.packed != nullptr) return pack(to, firstRow / 16, from, nullptr);
-    const auto cols = std::size_t(from.cols);
-    const int slab = std::max(1, int(kStagingBytes / (cols * 2)));
+    const RowsOf target(to.data, from.cols);
+    const int slab = std::max(1, int(kStagingBytes / (target.width() * 2)));
     for (int first = 0; first < from.rows; first += slab) {
         const int count = std::min(slab, from.rows - first);
-        copyToDevice(to.data + std::size_t(firstRow + first) * cols, rowsAs(from, first, count, DType::BF16),
-                     std::size_t(count) * cols * 2);
+        copyToDevice(target[firstRow + first], rowsAs(from, first, count, DType::BF16), Elements(count, from.cols, 2));
     }
 }
 
 void DeviceUpload::gated(const cuda::DeviceMatrix& to, const WeightMatrix& gate, const WeightMatrix& up) {
     if (to.packed != nullptr) return pack(to, 0, gate, &up);
-    const auto cols = std::size_t(gate.cols);
-    std::vector<std::uint16_t> both(std::size_t(to.rows) * cols);
+    const Extents<int, int> at(to.rows, gate.cols);
+    std::vector<std::uint16_t> both(at.size());
     for (const bool isUp : {false, true})
         for (int row = 0; row < gate.rows; ++row)
-            std::memcpy(&both[std::size_t(cuda::interleavedRow(row, isUp)) * cols],
-                        rowsAs(isUp ? up : gate, row, 1, DType::BF16), cols * 2);
+            std::memcpy(&both[at.first(cuda::interleavedRow(row, isUp))], rowsAs(isUp ? up : gate, row, 1, DType::BF16),
+                        at.under(0) * 2);
     copyToDevice(to.data, both.data(), both.size() * 2);
 }
 
 void DeviceUpload::asFloats(const float* to, const WeightMatrix& from) {
-    std::vector<float> values(std::size_t(from.rows) * std::size_t(from.cols));
-    for (int row = 0; row < from.rows; ++row)
-        rowToFloats(from, row, &values[std::size_t(row) * std::size_t(from.cols)]);
+    const Extents<int, int> at(from.rows, from.cols);
+    std::vector<float> values(at.size());
+    for (int row = 0; row < from.rows; ++row) rowToFloats(from, row, at.part(std::span(values), row).data());
     floats(to, values);
 }
 

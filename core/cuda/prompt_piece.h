@@ -47,7 +47,7 @@ inline void placePiece(const PiecePlacer& by, const DeviceLayer& weights, const 
     by.stages.at(piece.layer, Stage::QkvLinear);
     cuda::stampNow(by.launch, marks.projection);
     by.passes.project(weights, piece.x, piece.n, nullptr);
-    const std::size_t angles = std::size_t(by.rows.rope.first(piece.sequence)) * std::size_t(tableAngles(by.config));
+    const std::size_t angles = Elements(by.rows.rope.first(piece.sequence), tableAngles(by.config));
     cuda::PromptArgs place;
     place.shape = by.layout.shape;
     place.qkv = by.buffers.qkv;

@@ -1,5 +1,6 @@
 #include "core/cuda/prompt_reader.h"
 
+#include "core/cuda/device_copy.h"
 #include "core/cuda/prompt_piece.h"
 #include "core/cuda/scatter.h"
 #include "kernels/cuda/methods/candidate_attention.h"
@@ -24,17 +25,15 @@ PromptReader::PromptReader(const PromptReaderParts& parts)
 
 void PromptReader::plan(DeviceArena& arena) {
     const BatchLayout& layout = p_.layout;
-    const auto most = std::size_t(p_.options.maxPrompt);
-    const std::size_t activations =
-        inChunks() ? std::min(most, std::size_t(p_.options.transfers.plan.chunkTokens)) : most;
-    arena.plan(x, activations * std::size_t(config_.hidden), "prompt activations");
+    const int most = p_.options.maxPrompt;
+    const int activations = inChunks() ? std::min(most, p_.options.transfers.plan.chunkTokens) : most;
+    arena.plan(x, {activations, config_.hidden}, "prompt activations");
     arena.plan(ids, most, "prompt activations");
     arena.plan(positions, most, "prompt activations");
     if (p_.selector && p_.options.method.abilities.logSums)
-        arena.plan(logSums, std::size_t(layout.chunk) * std::size_t(config_.queryHeads), "activations");
-    const std::size_t layerElements =
-        std::size_t(layout.kvHeads) * std::size_t(layout.maxBlocks) * layout.blockElements;
-    kept.assign(std::size_t(config_.layers), nullptr);
+        arena.plan(logSums, {layout.chunk, config_.queryHeads}, "activations");
+    const Elements layerElements(layout.kvHeads, layout.maxBlocks, layout.blockElements);
+    kept.assign(config_.layers, nullptr);
     if (inChunks()) {
         for (std::size_t i = 0; i < kept.size(); ++i)
             if (p_.layers[i].offloaded) arena.plan(kept[i], layerElements, "prompt KV");
@@ -43,12 +42,12 @@ void PromptReader::plan(DeviceArena& arena) {
     }
     if (p_.options.transfers.plan.stores == StorePlan::Bounce && p_.options.plans.offloaded() > 0)
         arena.planHost(bounce, layerElements, "the prompts' buffer");
-    arena.planHost(report_, std::size_t(config_.layers) * marksOfLayer(), "the prompts' marks");
+    arena.planHost(report_, {config_.layers, marksOfLayer()}, "the prompts' marks");
 }
 
 void PromptReader::open() {
     for (cuda::Event* event : {&computed_, &copied_[0], &copied_[1]}) *event = cuda::Event::make();
-    std::vector<std::int32_t> counting(std::size_t(p_.options.maxPrompt));
+    Numbered<std::int32_t> counting(p_.options.maxPrompt);
     std::iota(counting.begin(), counting.end(), 0);
     cuda::check(cudaMemcpy(positions, counting.data(), counting.size() * sizeof(std::int32_t), cudaMemcpyHostToDevice),
                 "preparing the session");
@@ -61,12 +60,10 @@ void PromptReader::read(int sequence, const std::vector<std::int32_t>& prompt, S
     for (int i = 0; i < config_.layers; ++i) {
         throwIfCancelled(stop);
         report(progress, begin + (end - begin) * i / config_.layers, "reading the prompt");
-        readPieces(blocksOf(i, sequence, tokens), 0, piecesOf(tokens), record.layers[std::size_t(i)]);
+        readPieces(blocksOf(i, sequence, tokens), 0, piecesOf(tokens), record.layers[i]);
     }
-    const std::size_t hidden = std::size_t(config_.hidden);
-    cuda::check(cudaMemcpyAsync(p_.buffers.x + std::size_t(sequence) * hidden, x + std::size_t(tokens - 1) * hidden,
-                                hidden * sizeof(float), cudaMemcpyDeviceToDevice, p_.launch.stream),
-                "keeping the last token");
+    copyOnStream(RowsOf(p_.buffers.x, config_.hidden)[sequence], RowsOf(x, config_.hidden)[tokens - 1], config_.hidden,
+                 cudaMemcpyDeviceToDevice, p_.launch.stream, "keeping the last token");
 }
 
 bool PromptReader::readTo(PromptCursor until, const std::vector<std::int32_t>& prompt, StepRecord& record,
@@ -106,17 +103,15 @@ bool PromptReader::readChunk(int until, const std::vector<std::int32_t>& prompt,
 
 /// Puts the embeddings of the tokens [first, end) at the beginning of x.
 void PromptReader::embed(const std::vector<std::int32_t>& prompt, int first, int end) const {
-    const auto count = std::size_t(end - first);
-    cuda::check(cudaMemcpyAsync(ids, prompt.data() + first, count * sizeof(std::int32_t), cudaMemcpyHostToDevice,
-                                p_.launch.stream),
-                "copying the prompt");
+    copyOnStream(ids, prompt.data() + first, end - first, cudaMemcpyHostToDevice, p_.launch.stream,
+                 "copying the prompt");
     p_.passes.embed(ids, end - first, x);
 }
 
 PromptReader::Blocks PromptReader::blocksOf(int index, int sequence, int tokens) const {
-    const DeviceLayerState& layer = p_.layers[std::size_t(index)];
+    const DeviceLayerState& layer = p_.layers[index];
     const bool scratched = layer.offloaded || layer.ownTier;
-    Bf16* const ours = inChunks() ? kept[std::size_t(index)] : scratch[index % 2];
+    Bf16* const ours = inChunks() ? kept[index] : scratch[index % 2];
     Bf16* const blocks = scratched ? ours : layer.blocks + p_.layout.firstElement(sequence);
     return {index, sequence, tokens, blocks, p_.layout.headStride(sequence)};
 }
@@ -124,14 +119,13 @@ PromptReader::Blocks PromptReader::blocksOf(int index, int sequence, int tokens)
 /// Reads the pieces [from, to) of a layer, and waits until they are read.
 void PromptReader::readPieces(const Blocks& blocks, int from, int to, LayerRecord& out) const {
     const int index = blocks.layer, tokens = blocks.tokens;
-    const DeviceLayerState& layer = p_.layers[std::size_t(index)];
+    const DeviceLayerState& layer = p_.layers[index];
     if (from == 0 && !inChunks() && (layer.offloaded || layer.ownTier))
         cuda::check(cudaStreamWaitEvent(p_.launch.stream, copied_[index % 2].get()), "waiting for a copy");
     for (int piece = from; piece < to; ++piece) {
         const int first = piece * piece_;
-        readPiece(blocks,
-                  {first, std::min(piece_, tokens - first), tokens,
-                   x + std::size_t(first - xFirst_) * std::size_t(config_.hidden), marksOf(index) + piece * kMarks});
+        readPiece(blocks, {first, std::min(piece_, tokens - first), tokens, RowsOf(x, config_.hidden)[first - xFirst_],
+                           marksOf(index) + piece * kMarks});
     }
     if (to == piecesOf(tokens))
         finishLayer(blocks, from, out);
@@ -150,10 +144,10 @@ void PromptReader::finishLayer(const Blocks& blocks, int from, LayerRecord& out)
         cuda::stampNow(p_.launch, marksOf(index) + (piecesOf(blocks.tokens) - 1) * kMarks +
                                       kPooling); // ends the time of the selector's work
     }
-    if (p_.options.quantised && !p_.layers[std::size_t(index)].offloaded)
+    if (p_.options.quantised && !p_.layers[index].offloaded)
         cuda::roundBlocks(p_.launch, {*p_.options.quantised, blocks.blocks, blocks.headStride, p_.layout.kvHeads,
                                       blocks.tokens / spec_.blockSize});
-    if (!p_.layers[std::size_t(index)].offloaded) return;
+    if (!p_.layers[index].offloaded) return;
     placeTail(blocks);
     storePieces(blocks, inChunks() ? from : 0, piecesOf(blocks.tokens), out);
     cuda::check(cudaEventRecord(copied_[index % 2].get(), p_.transfers.copyStream()), "marking a copy");
@@ -171,8 +165,8 @@ void PromptReader::storePieces(const Blocks& blocks, int from, int to, LayerReco
 
 void PromptReader::readPiece(const Blocks& blocks, const Piece& piece) const {
     const int index = blocks.layer, sequence = blocks.sequence;
-    const DeviceLayer& weights = p_.model.layers[std::size_t(index)];
-    const DeviceLayerState& layer = p_.layers[std::size_t(index)];
+    const DeviceLayer& weights = p_.model.layers[index];
+    const DeviceLayerState& layer = p_.layers[index];
     std::uint64_t* const marks = piece.marks;
     const auto stamp = [&](StepReport::Mark which) { cuda::stampNow(p_.launch, marks + which); };
     placePiece(
@@ -193,7 +187,7 @@ void PromptReader::readPiece(const Blocks& blocks, const Piece& piece) const {
                                   layer.index.tokenScores != nullptr
                                       ? layer.index.tokenScores + p_.layout.tokenFirst[p_.layout.headOf(sequence)]
                                       : nullptr,
-                                  std::int64_t(p_.layout.blocks[std::size_t(sequence)]) * spec_.blockSize};
+                                  std::int64_t(p_.layout.blocks[sequence]) * spec_.blockSize};
     if (spec_.sparsePrefill && layer.sparse)
         attendSparsely(chunk);
     else
@@ -206,8 +200,8 @@ void PromptReader::readPiece(const Blocks& blocks, const Piece& piece) const {
 }
 
 void PromptReader::attend(const DevicePromptChunk& chunk) const {
-    const DeviceLayerState& layer = p_.layers[std::size_t(chunk.layer)];
-    const std::size_t head = p_.layout.headOf(chunk.sequence);
+    const DeviceLayerState& layer = p_.layers[chunk.layer];
+    const int head = p_.layout.headOf(chunk.sequence);
     const auto& tokenFirst = p_.layout.tokenFirst;
     cuda::PrefillAttentionArgs args;
     args.shape = p_.layout.shape;
@@ -230,21 +224,23 @@ void PromptReader::attend(const DevicePromptChunk& chunk) const {
 /// g*headStride.
 void PromptReader::attendSparsely(const DevicePromptChunk& chunk) const {
     const BatchLayout& layout = p_.layout;
-    const DeviceLayerState& layer = p_.layers[std::size_t(chunk.layer)];
-    const std::size_t width = std::size_t(layout.shape.queryHeads) * std::size_t(layout.dim);
+    const DeviceLayerState& layer = p_.layers[chunk.layer];
+    const RowsOf queries(p_.buffers.q, {layout.shape.queryHeads, layout.dim});
+    const RowsOf attended(p_.buffers.attended, {layout.shape.queryHeads, layout.shape.valueDim()});
+    const RowsOf streams(chunk.x, config_.hidden);
     for (int start = 0; start < chunk.n; start += layout.selectRows) {
         const int count = std::min(layout.selectRows, chunk.n - start);
         cuda::SelectArgs select = p_.choice.layerArgs(chunk.layer);
         select.rows = count;
         select.position = positions + chunk.first + start;
-        select.q = p_.buffers.q + std::size_t(start) * width;
+        select.q = queries[start];
         select.oneSequence = true;
         select.sequence = chunk.sequence;
         if (p_.selector) {
             DevicePromptChunk piece = chunk;
             piece.first += start;
             piece.n = count;
-            piece.x += std::size_t(start) * std::size_t(config_.hidden);
+            piece.x = streams[start];
             piece.q = select.q;
             p_.selector->choosePrompt(piece, select);
         }
@@ -253,7 +249,7 @@ void PromptReader::attendSparsely(const DevicePromptChunk& chunk) const {
         attend.shape = layout.shape;
         attend.rows = count;
         attend.position = select.position;
-        attend.q = p_.buffers.q + std::size_t(start) * width;
+        attend.q = queries[start];
         attend.oneSequence = true;
         attend.sequence = chunk.sequence;
         // headFirst counts blocks from the beginning of a layer's store. The shift makes the first block of this
@@ -269,8 +265,7 @@ void PromptReader::attendSparsely(const DevicePromptChunk& chunk) const {
         attend.bias.first = p_.rows.tokenFirst;
         attend.scale = select.scale;
         attend.bias.scale = spec_.bias.scale;
-        attend.out =
-            p_.buffers.attended + std::size_t(start) * std::size_t(layout.shape.queryHeads * layout.shape.valueDim());
+        attend.out = attended[start];
         attend.scratch.partial = p_.buffers.partial;
         attend.scratch.arrivals = p_.buffers.arrivals;
         cuda::decodeAttention(p_.launch, attend);
@@ -282,7 +277,7 @@ void PromptReader::addTimes(const Blocks& blocks, int from, int to, LayerRecord&
         const std::uint64_t* marks = marksOf(blocks.layer) + piece * kMarks;
         if (out.startNs == 0) out.startNs = p_.clock.sinceOrigin(marks[kQkv]);
         const auto add = [&](Stage stage, StepReport::Mark begin, StepReport::Mark end) {
-            out.stageNs[std::size_t(stage)] += std::int64_t(marks[end] - marks[begin]);
+            out.stageNs[stage] += std::int64_t(marks[end] - marks[begin]);
         };
         add(Stage::QkvLinear, kQkv, kRope);
         add(Stage::Rope, kRope, kCompression);
@@ -297,17 +292,16 @@ void PromptReader::addTimes(const Blocks& blocks, int from, int to, LayerRecord&
 
 void PromptReader::finish(const Blocks& filled) const {
     handToSelector(filled);
-    if (p_.layers[std::size_t(filled.layer)].offloaded) placeTail(filled);
+    if (p_.layers[filled.layer].offloaded) placeTail(filled);
 }
 
 /// The selector may overwrite keys, so the oracle's copy of the keys is made before.
 void PromptReader::handToSelector(const Blocks& filled) const {
     if (!p_.selector) return;
-    if (Bf16* const all = p_.layers[std::size_t(filled.layer)].allKeys)
-        cuda::check(cudaMemcpyAsync(all + p_.layout.firstElement(filled.sequence), filled.blocks,
-                                    std::size_t(p_.layout.kvHeads) * std::size_t(filled.headStride) * sizeof(Bf16),
-                                    cudaMemcpyDeviceToDevice, p_.launch.stream),
-                    "keeping keys for the oracle");
+    if (Bf16* const all = p_.layers[filled.layer].allKeys)
+        copyOnStream(all + p_.layout.firstElement(filled.sequence), filled.blocks,
+                     {p_.layout.kvHeads, filled.headStride}, cudaMemcpyDeviceToDevice, p_.launch.stream,
+                     "keeping keys for the oracle");
     if (p_.choice.valuesByToken(filled.layer))
         cuda::turnValues(p_.launch, {p_.layout.shape, filled.tokens, filled.blocks, filled.headStride});
     p_.selector->promptDone(filled.layer, filled.sequence, filled.tokens, filled.blocks, filled.headStride);
@@ -315,7 +309,7 @@ void PromptReader::handToSelector(const Blocks& filled) const {
 
 /// Puts the newest block of an offloaded layer into a slot, or beside the slots.
 void PromptReader::placeTail(const Blocks& filled) const {
-    const DeviceLayerState& layer = p_.layers[std::size_t(filled.layer)];
+    const DeviceLayerState& layer = p_.layers[filled.layer];
     if (p_.options.pooled)
         return cuda::placeTail(p_.launch, p_.layout.shape, filled.blocks, filled.headStride, filled.sequence,
                                filled.tokens, layer.newest, 1, nullptr, nullptr);
@@ -332,13 +326,13 @@ void PromptReader::storeQuantised(const Blocks& filled, int first, int end, cuda
     const BatchLayout& layout = p_.layout;
     const std::int64_t blockBytes = p_.options.fullBlockBytes(layout.blockElements);
     const std::int64_t firstBlock = layout.blockFirst[layout.headOf(filled.sequence)] + first;
-    const Bf16* const store = p_.layers[std::size_t(filled.layer)].store;
+    const Bf16* const store = p_.layers[filled.layer].store;
     cuda::StoreQuantisedArgs args;
     args.format = *p_.options.quantised;
-    args.from = filled.blocks + std::size_t(first) * layout.blockElements;
+    args.from = RowsOf(filled.blocks, layout.blockElements)[first];
     args.to = reinterpret_cast<char*>(const_cast<Bf16*>(store)) + firstBlock * blockBytes;
     args.fromStride = filled.headStride;
-    args.toStride = layout.blocks[std::size_t(filled.sequence)] * blockBytes;
+    args.toStride = layout.blocks[filled.sequence] * blockBytes;
     args.heads = layout.kvHeads, args.blocks = end - first;
     cuda::Launch beside = p_.launch;
     beside.stream = stream, beside.joined = true;
@@ -350,15 +344,16 @@ void PromptReader::storeRange(const Blocks& filled, int first, int end, cudaStre
     if (end <= first) return;
     if (p_.options.quantised) return storeQuantised(filled, first, end, stream);
     const BatchLayout& layout = p_.layout;
-    const DeviceLayerState& layer = p_.layers[std::size_t(filled.layer)];
-    const std::size_t head = layout.headOf(filled.sequence), skipped = std::size_t(first) * layout.blockElements,
-                      elements = std::size_t(end - first) * layout.blockElements,
+    const DeviceLayerState& layer = p_.layers[filled.layer];
+    const std::size_t elements = Elements(end - first, layout.blockElements),
                       blockBytes = layout.blockElements * sizeof(Bf16),
-                      fromStride = std::size_t(filled.headStride) * sizeof(Bf16),
-                      toStride = std::size_t(layout.blocks[std::size_t(filled.sequence)]) * blockBytes;
-    const Bf16* const from = filled.blocks + skipped;
-    const std::size_t at = std::size_t(layout.blockFirst[head]) * layout.blockElements + skipped;
-    Bf16* const to = layer.storeHost + at;
+                      fromStride = Elements(filled.headStride) * sizeof(Bf16),
+                      toStride = Elements(layout.blocks[filled.sequence], blockBytes);
+    const std::int64_t at = layout.blockFirst[layout.headOf(filled.sequence)] + first; // in the store, in blocks
+    const Bf16* const from = RowsOf(filled.blocks, layout.blockElements)[first];
+    Bf16* const to = RowsOf(layer.storeHost, layout.blockElements)[at];
+    const RowsOf sources(reinterpret_cast<const char*>(from), fromStride);
+    const RowsOf targets(reinterpret_cast<char*>(to), toStride);
     const auto copy = [&](void* target, const void* source, std::size_t bytes) {
         cuda::check(cudaMemcpyAsync(target, source, bytes, cudaMemcpyDeviceToHost, stream),
                     "copying KV blocks to the host");
@@ -368,13 +363,13 @@ void PromptReader::storeRange(const Blocks& filled, int first, int end, cudaStre
         cuda::Launch beside = p_.launch;
         beside.stream = stream, beside.joined = true;
         cuda::StoreBlocksArgs args;
-        args.from = from, args.to = const_cast<Bf16*>(layer.store) + at;
+        args.from = from, args.to = const_cast<Bf16*>(RowsOf(layer.store, layout.blockElements)[at]);
         args.bytes = elements * sizeof(Bf16), args.fromStride = fromStride, args.toStride = toStride;
         args.heads = layout.kvHeads;
         return cuda::storeBlocks(beside, args);
     }
     case StorePlan::Bounce: {
-        const std::size_t span = std::size_t(layout.kvHeads - 1) * fromStride + elements * sizeof(Bf16);
+        const std::size_t span = Elements(layout.kvHeads - 1, fromStride) + elements * sizeof(Bf16);
         copy(bounce, from, span);
         return p_.options.transfers.scatter->after(stream,
                                                    {reinterpret_cast<const char*>(bounce), reinterpret_cast<char*>(to),
@@ -383,14 +378,10 @@ void PromptReader::storeRange(const Blocks& filled, int first, int end, cudaStre
     case StorePlan::Calls:
         for (int g = 0; g < layout.kvHeads; ++g)
             for (int b = 0; b < end - first; ++b)
-                copy(reinterpret_cast<char*>(to) + std::size_t(g) * toStride + std::size_t(b) * blockBytes,
-                     reinterpret_cast<const char*>(from) + std::size_t(g) * fromStride + std::size_t(b) * blockBytes,
-                     blockBytes);
+                copy(RowsOf(targets[g], blockBytes)[b], RowsOf(sources[g], blockBytes)[b], blockBytes);
         return;
     case StorePlan::Runs:
-        for (int g = 0; g < layout.kvHeads; ++g)
-            copy(reinterpret_cast<char*>(to) + std::size_t(g) * toStride,
-                 reinterpret_cast<const char*>(from) + std::size_t(g) * fromStride, elements * sizeof(Bf16));
+        for (int g = 0; g < layout.kvHeads; ++g) copy(targets[g], sources[g], elements * sizeof(Bf16));
         return;
     }
 }

@@ -23,7 +23,7 @@ struct PromptReaderParts {
     const DeviceModel& model;
     const CudaEngineOptions& options;
     const BatchLayout& layout;
-    const std::vector<DeviceLayerState>& layers;
+    const Numbered<DeviceLayerState>& layers;
     const std::unique_ptr<DeviceSelector>& selector;
     const RowTable& rows;
     const StepBuffers& buffers;
@@ -68,9 +68,7 @@ public:
     }
     int piecesOf(int tokens) const { return (tokens + piece_ - 1) / piece_; }
     /// The residual stream of a token that was read last.
-    const float* activationsOf(int token) const {
-        return x + std::size_t(token - xFirst_) * std::size_t(config_.hidden);
-    }
+    const float* activationsOf(int token) const { return RowsOf(x, config_.hidden)[token - xFirst_]; }
 
     /// The blocks of a sequence in a layer while the prompt fills them. The blocks of head g begin at blocks +
     /// g*headStride.
@@ -93,7 +91,7 @@ public:
     float* logSums = nullptr;                          // [chunk, queryHeads], with Abilities::logSums
     __nv_bfloat16* scratch[2] = {}; // blocks of one layer and sequence that do not stay on the device
     // In chunks: [layer] the same of each layer, until the prompt is read; null: they stay in any case
-    std::vector<__nv_bfloat16*> kept;
+    Numbered<__nv_bfloat16*> kept;
     __nv_bfloat16* bounce = nullptr; // host memory, with StorePlan::Bounce: blocks of a layer on their way
 
 private:
@@ -115,8 +113,8 @@ private:
     void addTimes(const Blocks& blocks, int from, int to, LayerRecord& out) const;
     void handToSelector(const Blocks& filled) const;
     void placeTail(const Blocks& filled) const;
-    std::size_t marksOfLayer() const { return std::size_t(piecesOf(p_.options.maxPrompt)) * StepReport::kMarks; }
-    std::uint64_t* marksOf(int layer) const { return report_ + std::size_t(layer) * marksOfLayer(); }
+    int marksOfLayer() const { return piecesOf(p_.options.maxPrompt) * StepReport::kMarks; }
+    std::uint64_t* marksOf(int layer) const { return RowsOf(report_, marksOfLayer())[layer]; }
 
     const PromptReaderParts p_;
     const ModelConfig& config_;

@@ -60,8 +60,8 @@ void replaceSelector(CudaEngineOptions& options, const ModelConfig& config) {
 
 std::vector<int> rehearsedLengths(const CudaEngineOptions& session) {
     constexpr std::size_t kMost = 4;
-    const std::vector<int> prompts =
-        session.promptTokens.empty() ? std::vector{session.maxPrompt} : session.promptTokens;
+    const Numbered<int> prompts =
+        session.promptTokens.empty() ? Numbered<int>{session.maxPrompt} : session.promptTokens;
     std::vector<int> lengths;
     const auto add = [&](int tokens) {
         if (tokens > 0 && lengths.size() < kMost && std::ranges::find(lengths, tokens) == lengths.end())
@@ -111,7 +111,7 @@ int layersOfEveryKind(const DeviceModel& model, const LayerPlans& plans) {
     std::set<LayerKind> kinds;
     int layers = 0;
     for (int i = 0; i < model.config.layers; ++i)
-        if (kinds.insert(kindOf(model.layers[std::size_t(i)], plans[LayerId{i}])).second) layers = i + 1;
+        if (kinds.insert(kindOf(model.layers[i], plans[LayerId{i}])).second) layers = i + 1;
     return layers;
 }
 
@@ -146,7 +146,7 @@ void Rehearsal::read() {
     CudaEngine engine(DeviceModel::firstLayers(model_, options.plans.size()), options); // makes a step, too
     for (const int length : rehearsedLengths(session_)) {
         std::vector<std::vector<std::int32_t>> prompts(options.maxTokens.size(), {0});
-        prompts.front().assign(std::size_t(length), 0);
+        prompts.front().assign(Elements(length), 0);
         StepRecord record;
         engine.prefill(prompts, record, {}, givenUp_.get_token());
     }

@@ -16,8 +16,8 @@ void ReportReader::fill(const StepReport& report, StepRecord& record, std::span<
     fillTimes(report, record);
     record.layers.assign(layers_.size(), {});
     for (int i = 0; i < config_.layers; ++i) {
-        const DeviceLayerState& layer = layers_[std::size_t(i)];
-        fillStages(report, i, record.layers[std::size_t(i)]);
+        const DeviceLayerState& layer = layers_[i];
+        fillStages(report, i, record.layers[i]);
         if (layer.offloaded) fillTransfers(report, i, record);
         if (layer.sparse && layer.ownTier)
             fillOwnSelections(report, i, record, active);
@@ -30,12 +30,12 @@ void ReportReader::fillRow(const StepReport& report, const ActiveSequence& row, 
     if (alone) fillTimes(report, record);
     record.layers.assign(layers_.size(), {});
     for (int i = 0; i < config_.layers; ++i) {
-        const DeviceLayerState& layer = layers_[std::size_t(i)];
-        if (alone) fillStages(report, i, record.layers[std::size_t(i)]);
+        const DeviceLayerState& layer = layers_[i];
+        if (alone) fillStages(report, i, record.layers[i]);
         if (layer.offloaded && alone)
             fillTransfers(report, i, record);
         else if (layer.offloaded)
-            countTransfers(report, i, row, record.layers[std::size_t(i)]);
+            countTransfers(report, i, row, record.layers[i]);
         if (layer.sparse) fillSelections(report, i, record, {&row, 1});
     }
     for (SelectionRecord& selection : record.selections) selection.sequence = 0;
@@ -56,14 +56,14 @@ void ReportReader::fillTimes(const StepReport& report, StepRecord& record) const
     const std::uint64_t* step = report.stepMarks;
     record.startNs = clock_.sinceOrigin(step[kEmbed]);
     record.durationNs = std::int64_t(step[kEnd] - step[kEmbed]);
-    record.stepStageNs[std::size_t(StepStage::Embed)] = std::int64_t(report.marks[kQkv] - step[kEmbed]);
-    record.stepStageNs[std::size_t(StepStage::LmHead)] = std::int64_t(step[kSample] - step[kLmHead]);
-    record.stepStageNs[std::size_t(StepStage::Sample)] = std::int64_t(step[kEnd] - step[kSample]);
+    record.stepStageNs[StepStage::Embed] = std::int64_t(report.marks[kQkv] - step[kEmbed]);
+    record.stepStageNs[StepStage::LmHead] = std::int64_t(step[kSample] - step[kLmHead]);
+    record.stepStageNs[StepStage::Sample] = std::int64_t(step[kEnd] - step[kSample]);
 }
 
 /// The stages of a layer follow each other; each lasts until the mark of the next one.
 void ReportReader::fillStages(const StepReport& report, int index, LayerRecord& out) const {
-    const DeviceLayerState& layer = layers_[std::size_t(index)];
+    const DeviceLayerState& layer = layers_[index];
     const std::uint64_t* marks = report.marksOf(index);
     out.startNs = clock_.sinceOrigin(marks[kQkv]);
     std::vector<std::pair<Stage, std::uint64_t>> order{{Stage::QkvLinear, marks[kQkv]}, {Stage::Rope, marks[kRope]}};
@@ -84,12 +84,12 @@ void ReportReader::fillStages(const StepReport& report, int index, LayerRecord& 
         std::uint64_t next = s + 1 < order.size() ? order[s + 1].second : end;
         if (options_.oracle && order[s].first == Stage::Stage2)
             next = marks[kOracle]; // the oracle's time counts as "other"
-        out.stageNs[std::size_t(order[s].first)] += std::int64_t(next - order[s].second);
+        out.stageNs[order[s].first] += std::int64_t(next - order[s].second);
     }
 }
 
 void ReportReader::fillTransfers(const StepReport& report, int index, StepRecord& record) const {
-    LayerRecord& out = record.layers[std::size_t(index)];
+    LayerRecord& out = record.layers[index];
     const std::int64_t blockBytes = options_.fullBlockBytes(layout_.blockElements);
     const std::uint64_t* marks = report.marksOf(index);
     out.h2dBlocks = std::int32_t(report.countsOf(index)[0]);
@@ -104,7 +104,7 @@ void ReportReader::fillTransfers(const StepReport& report, int index, StepRecord
 
 /// Fills the transfer times of a layer whose blocks travelled while other kernels ran.
 void ReportReader::fillBeside(const StepReport& report, int index, StepRecord& record) const {
-    LayerRecord& out = record.layers[std::size_t(index)];
+    LayerRecord& out = record.layers[index];
     const std::uint64_t* marks = report.marksOf(index);
     const bool ahead = order_.chosenAhead(index);
     const int blocks = out.h2dBlocks + (ahead ? 0 : out.d2hBlocks);
@@ -125,14 +125,15 @@ void ReportReader::fillBeside(const StepReport& report, int index, StepRecord& r
 /// Fills in the selections of the engine's own choice: one for each head that did not attend to everything.
 void ReportReader::fillSelections(const StepReport& report, int index, StepRecord& record,
                                   std::span<const ActiveSequence> active) const {
-    LayerRecord& out = record.layers[std::size_t(index)];
-    const bool ahead = layers_[std::size_t(index)].offloaded && order_.chosenAhead(index);
-    const std::size_t firstSelection = record.selections.size(), capacity = std::size_t(layout_.capacity);
+    LayerRecord& out = record.layers[index];
+    const bool ahead = layers_[index].offloaded && order_.chosenAhead(index);
+    const std::size_t firstSelection = record.selections.size();
+    const Elements capacity(layout_.capacity);
     bool keptDefined = true, any = false;
     int kept = 0;
     for (const ActiveSequence& sequence : active)
         for (int g = 0; g < layout_.kvHeads; ++g) {
-            const std::size_t item = layout_.headOf(int(sequence.sequence)) + std::size_t(g);
+            const int item = layout_.headOf(int(sequence.sequence)) + g;
             const cuda::SelectionHead& head = report.headsOf(index)[item];
             if (head.selected == 0) continue; // the head attended to everything
             any = true;
@@ -150,11 +151,11 @@ void ReportReader::fillSelections(const StepReport& report, int index, StepRecor
             }
             selection.first = std::uint32_t(record.blocks.size());
             if (report.blocks != nullptr) {
-                const PackedBlock* blocks = report.blocksOf(index) + item * capacity;
+                const PackedBlock* blocks = RowsOf(report.blocksOf(index), capacity)[item];
                 record.blocks.insert(record.blocks.end(), blocks, blocks + head.selected);
                 if (report.masses != nullptr) measure(report.massesOf(index), index, sequence, record, selection);
                 if (report.scores != nullptr) {
-                    const float* scores = report.scoresOf(index) + item * capacity;
+                    const float* scores = RowsOf(report.scoresOf(index), capacity)[item];
                     record.scores.insert(record.scores.end(), scores, scores + head.selected);
                 }
             }
@@ -191,27 +192,26 @@ void ReportReader::complete(const StepReport& report, int index, StepRecord& rec
     if (!selector_) return;
     std::vector<int> sequences;
     for (const ActiveSequence& sequence : active) sequences.push_back(int(sequence.sequence));
-    selector_->fill(index, report.ownOf(index), sequences, record.layers[std::size_t(index)], record, firstSelection);
+    selector_->fill(index, report.ownOf(index), sequences, record.layers[index], record, firstSelection);
 }
 
 /// Adds what the oracle says of a selection: the share of all attention that the chosen blocks got, and what the best
 /// choice would have got. masses: those of the layer.
 void ReportReader::measure(const float* masses, int index, const ActiveSequence& sequence, StepRecord& record,
                            SelectionRecord& selection) const {
-    const float* mass = masses + (layout_.headOf(int(sequence.sequence)) + std::size_t(selection.kvHead)) *
-                                     std::size_t(layout_.maxUnits);
+    const float* mass = RowsOf(masses, layout_.maxUnits)[layout_.headOf(int(sequence.sequence)) + selection.kvHead];
     const std::span<const PackedBlock> chosen = record.blocksOf(selection);
     double sum = 0;
     for (const PackedBlock block : chosen) sum += double(mass[block.id()]);
     selection.mass = float(std::min(1.0, sum));
     OracleRecord best{record.step, index, int(sequence.sequence), selection.kvHead};
-    const int window = layers_[std::size_t(index)].window, tokens = sequence.position + 1;
+    const int window = layers_[index].window, tokens = sequence.position + 1;
     const int unit = spec_.unitTokens(),
               first = window > 0 ? std::max(0, tokens - window) / unit : 0; // the first unit that the query sees
     std::vector<std::int32_t> inSight;
     std::vector<Origin> origins;
     for (const PackedBlock block : chosen) inSight.push_back(block.id() - first), origins.push_back(block.origin());
-    describeSelection({mass + first, std::size_t((tokens + unit - 1) / unit - first)}, inSight, origins, best);
+    describeSelection({mass + first, Elements((tokens + unit - 1) / unit - first)}, inSight, origins, best);
     keepOracle(best, selection);
     if (options_.oracleObserver != nullptr) options_.oracleObserver->observe(best);
 }

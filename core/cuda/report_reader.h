@@ -18,7 +18,7 @@ class ReportReader {
 public:
     /// Everything passed must outlive this object. selector: null where the method is data.
     ReportReader(const ModelConfig& config, const CudaEngineOptions& options, const BatchLayout& layout,
-                 const std::vector<DeviceLayerState>& layers, const ChoiceOrder& order, const GpuClock& clock,
+                 const Numbered<DeviceLayerState>& layers, const ChoiceOrder& order, const GpuClock& clock,
                  const std::unique_ptr<DeviceSelector>& selector)
         : config_(config), options_(options), spec_(options.spec), layout_(layout), layers_(layers), order_(order),
           clock_(clock), selector_(selector) {}
@@ -49,7 +49,7 @@ private:
     const CudaEngineOptions& options_;
     const SelectionSpec& spec_;
     const BatchLayout& layout_;
-    const std::vector<DeviceLayerState>& layers_;
+    const Numbered<DeviceLayerState>& layers_;
     const ChoiceOrder& order_;
     const GpuClock& clock_;
     const std::unique_ptr<DeviceSelector>& selector_;

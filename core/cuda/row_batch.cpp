@@ -23,7 +23,7 @@ int recordThreads(int rows) {
 
 CudaEngineOptions optionsOf(const CudaEngineOptions& usual, const CudaRowParts& parts, int rows) {
     CudaEngineOptions options = parts.rowOptions(usual);
-    options.maxTokens.assign(std::size_t(rows), kLongest);
+    options.maxTokens.assign(rows, kLongest);
     options.promptTokens.clear();
     options.maxPrompt = 1;
     options.sampling = {};
@@ -59,7 +59,7 @@ void RowBatch::plan(DeviceArena& arena) {
     const int blockSize = layout_.shape.blockSize;
     for (int blocks = 8; blocks * blockSize <= kLongest; blocks = roomOf(blocks + 1)) {
         CudaEngineOptions options = options_;
-        options.maxTokens.assign(std::size_t(rows_), blocks * blockSize);
+        options.maxTokens.assign(rows_, blocks * blockSize);
         partial = std::max(partial, BatchLayout(p_.model->config, options).partialFloats(launch_));
     }
     arena.plan(partial_, partial, "activations");
@@ -106,7 +106,7 @@ RowBatch::Shape RowBatch::shapeOf(std::span<CudaRow* const> rows) const {
 bool RowBatch::take(const Shape& shape) {
     if (shape == shape_) return false;
     shape_ = shape;
-    options_.maxTokens.assign(std::size_t(shape.rows), shape.blocks * layout_.shape.blockSize);
+    options_.maxTokens.assign(shape.rows, shape.blocks * layout_.shape.blockSize);
     options_.slots = shape.slots;
     layout_ = BatchLayout(p_.model->config, options_);
     steps_.reports.layOut(steps_.reportNeeds());
@@ -154,31 +154,31 @@ bool RowBatch::place(std::span<CudaRow* const> rows) {
 
 /// Tells the pool where the step has the rows' choices, and where their memory lies.
 void RowBatch::putIntoPool(std::span<const int> order) {
-    const auto kvHeads = std::size_t(layout_.kvHeads), kvWidth = kvHeads * std::size_t(layout_.dim),
-               capacity = std::size_t(std::max(layout_.capacity, 1));
+    const int kvHeads = layout_.kvHeads;
+    const RowsOf newKeys(buffers_.newKey, {kvHeads, layout_.dim}), newValues(buffers_.newValue, {kvHeads, layout_.dim});
+    const Elements capacity(std::max(layout_.capacity, 1));
     const std::int64_t slotFirst = places_.blocksTo(p_.pool->blocks());
     const StepReport& report = steps_.reports.device(0);
     for (int i = 0; i < int(steps_.layers.size()); ++i) {
-        const DeviceLayerState& layer = steps_.layers[std::size_t(i)];
+        const DeviceLayerState& layer = steps_.layers[i];
         if (!layer.offloaded) continue;
         const ChoiceLists lists = steps_.choice.listsOf(i);
         const cuda::MoveList moves = steps_.choice.movesOf(i);
         for (std::size_t n = 0; n < order.size(); ++n) {
-            const auto place = std::size_t(placeOf_[std::size_t(order[n])]), head = place * kvHeads;
+            const int place = placeOf_[order[n]], head = place * kvHeads;
             const CudaRow& own = *placed_[place];
-            cuda::PoolRow& row =
-                p_.pool->put(i, int(n), own.number(), own.sequences.layers[std::size_t(i)], own.layout().maxBlocks);
+            cuda::PoolRow& row = p_.pool->put(i, int(n), own.number(), own.sequences.layers[i], own.layout().maxBlocks);
             row.position = steps_.rows.position + place;
             row.capacity = layout_.capacity;
-            row.listBlock = lists.block + head * capacity, row.listSlot = lists.slot + head * capacity;
+            row.listBlock = RowsOf(lists.block, capacity)[head], row.listSlot = RowsOf(lists.slot, capacity)[head];
             row.listCount = lists.count + head;
             row.slotFirst = slotFirst;
             row.storeFirst = layer.places.store + head;
-            row.newKey = buffers_.newKey + place * kvWidth, row.newValue = buffers_.newValue + place * kvWidth;
+            row.newKey = newKeys[place], row.newValue = newValues[place];
             row.moves = moves;
             if (!options_.record) continue;
             row.recordHead = report.headsOf(i) + head;
-            if (PackedBlock* const blocks = report.blocksOf(i)) row.recordBlocks = blocks + head * capacity;
+            if (PackedBlock* const blocks = report.blocksOf(i)) row.recordBlocks = RowsOf(blocks, capacity)[head];
         }
     }
 }
@@ -224,7 +224,7 @@ void RowBatch::decode(std::span<CudaRow* const> rows, std::span<const RowToken> 
     }
     ids_.resize(rows.size()), positions_.resize(rows.size());
     for (std::size_t i = 0; i < rows.size(); ++i) {
-        const auto at = std::size_t(placeOf_[i]);
+        const int at = placeOf_[i];
         ids_[at] = tokens[i].id, positions_[at] = tokens[i].position;
     }
     places_.feed(ids_, positions_, shape_.rows, launch_.stream);
@@ -245,15 +245,14 @@ void RowBatch::decode(std::span<CudaRow* const> rows, std::span<const RowToken> 
 /// Every row has a record of its own, so that threads fill them beside each other.
 void RowBatch::fillRecords() {
     const StepReport& report = steps_.reports.host(0);
-    const auto vocab = std::size_t(p_.model->config.vocab);
+    const RowsOf logits(buffers_.logits[0], p_.model->config.vocab);
     const bool alone = placed_.size() == 1;
     failures_.assign(placed_.size(), nullptr);
     team_.each(int(placed_.size()), [&](int place, int) {
-        const auto at = std::size_t(place);
         try {
-            placed_[at]->finishStep(report, steps_.reader, place, alone, buffers_.logits[0] + at * vocab);
+            placed_[place]->finishStep(report, steps_.reader, place, alone, logits[place]);
         } catch (...) {
-            failures_[at] = std::current_exception();
+            failures_[place] = std::current_exception();
         }
     });
     for (const std::exception_ptr& failure : failures_)

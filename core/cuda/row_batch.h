@@ -85,15 +85,15 @@ private:
     RowPlaces places_;
     float* partial_ = nullptr;
     std::uint32_t* arrivals_ = nullptr;
-    std::vector<CudaRow*> step_, placed_; // rows of the last step: in its order, and by place; null: closed
-    std::vector<int> placeOf_;            // [row of step_] its place
-    std::vector<int> order_;              // of the last step, with a pool
+    Numbered<CudaRow*> step_, placed_; // rows of the last step: in its order, and by place; null: closed
+    Numbered<int> placeOf_;            // [row of step_] its place
+    std::vector<int> order_;           // of the last step, with a pool
     Shape shape_;
     std::map<Shape, Step> graphs_;
-    std::vector<std::int32_t> ids_, positions_; // of the present step, by place
+    Numbered<std::int32_t> ids_, positions_; // of the present step, by place
     RowStepTimes times_;
-    cpu::ThreadTeam team_;                     // fills the records of a step, one row a piece
-    std::vector<std::exception_ptr> failures_; // [place] while records are filled
+    cpu::ThreadTeam team_;                  // fills the records of a step, one row a piece
+    Numbered<std::exception_ptr> failures_; // [place] while records are filled
 };
 
 } // namespace kvscope

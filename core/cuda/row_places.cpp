@@ -1,5 +1,6 @@
 #include "core/cuda/row_places.h"
 
+#include "base/elements.h"
 #include "kernels/cuda/device/check.h"
 
 #include <algorithm>
@@ -23,11 +24,11 @@ RowPlaces::RowPlaces(const CudaEngineOptions& options, const DeviceModel& model,
 RowPlaces::States RowPlaces::statesAt(std::byte* base) const {
     States states;
     std::size_t bytes = 0;
-    const auto take = [&](auto*& pointer, std::size_t count) {
+    const auto take = [&](auto*& pointer, Elements count) {
         pointer = reinterpret_cast<std::remove_reference_t<decltype(pointer)>>(base + bytes);
         bytes += (count * sizeof(*pointer) + 63) / 64 * 64;
     };
-    const auto rows = std::size_t(rows_);
+    const Elements rows(rows_);
     take(states.next, rows);
     take(states.position, rows);
     take(states.active, rows);
@@ -36,14 +37,14 @@ RowPlaces::States RowPlaces::statesAt(std::byte* base) const {
     take(states.cosFirst, rows);
     take(states.sinFirst, rows);
     take(states.sampling, rows);
-    take(states.planted, options_.planted.size() * rows);
-    take(states.tables, std::size_t(options_.plans.size()) * kTables * std::size_t(heads_));
+    take(states.planted, {options_.planted.size(), rows});
+    take(states.tables, {options_.plans.size(), kTables, heads_});
     states.bytes = bytes;
     return states;
 }
 
 LayerPlaces RowPlaces::placesOf(const States& states, int layer) const {
-    std::int64_t* next = states.tables + std::size_t(layer) * kTables * std::size_t(heads_);
+    std::int64_t* next = RowsOf(states.tables, {kTables, heads_})[layer];
     LayerPlaces places;
     for (std::int64_t** table : {&places.blocks, &places.store, &places.ranges, &places.windows, &places.pooledScores,
                                  &places.tokens, &places.recentKeys, &places.recentScores, &places.map, &places.lastUse,
@@ -74,7 +75,7 @@ void RowPlaces::open(CudaSequences& steps) {
     steps.rows.sinFirst = device_.sinFirst;
     steps.rows.ropeCos = steps.rows.ropeSin = origin<float>();
     for (int i = 0; i < options_.plans.size(); ++i) {
-        DeviceLayerState& layer = steps.layers[std::size_t(i)];
+        DeviceLayerState& layer = steps.layers[i];
         const LayerArrays has(layer, options_, model_);
         layer.places = placesOf(device_, i);
         layer.blocks = origin<Bf16>();
@@ -112,18 +113,18 @@ bool RowPlaces::reaches(const CudaSequences& row) const {
 }
 
 void RowPlaces::put(int place, const CudaSequences& row, const BatchLayout& layout, const CudaEngineOptions& options) {
-    const auto at = std::size_t(place), dim = std::size_t(shape_.dim), kernel = std::size_t(options_.spec.grid.kernel);
-    const std::size_t ofPlace = at * std::size_t(shape_.kvHeads), slots = std::size_t(options.slots);
-    host_.slots[at] = options.slots;
+    const Elements dim(shape_.dim);
+    const std::int64_t recent = options_.spec.grid.kernel;
+    host_.slots[place] = options.slots;
     const std::int64_t angles = std::int64_t(row.rows.rope.first(0)) * tableAngles(model_.config);
-    host_.cosFirst[at] = far(row.rows.ropeCos, sizeof(float)) + angles;
-    host_.sinFirst[at] = far(row.rows.ropeSin, sizeof(float)) + angles;
-    host_.sampling[at] = {options.sampling.temperature, options.sampling.topP, options.sampling.topK, row.rows.draws,
-                          row.rows.firstSampled,        row.rows.drawsPerRow};
-    for (std::size_t i = 0; i < options_.planted.size(); ++i)
-        host_.planted[i * std::size_t(rows_) + at] = options.planted[i];
+    host_.cosFirst[place] = far(row.rows.ropeCos, sizeof(float)) + angles;
+    host_.sinFirst[place] = far(row.rows.ropeSin, sizeof(float)) + angles;
+    host_.sampling[place] = {options.sampling.temperature, options.sampling.topP, options.sampling.topK, row.rows.draws,
+                             row.rows.firstSampled,        row.rows.drawsPerRow};
+    PlantedStream* planted = host_.planted + place;
+    for (const PlantedStream& ofLayer : options.planted) *planted = ofLayer, planted += rows_;
     for (int i = 0; i < options_.plans.size(); ++i) {
-        const DeviceLayerState& layer = row.layers[std::size_t(i)];
+        const DeviceLayerState& layer = row.layers[i];
         const LayerPlaces to = placesOf(host_, i);
         // The kernels count the host store from address 0: host memory may lie anywhere.
         const auto store = std::int64_t(reinterpret_cast<std::uintptr_t>(layer.store) / cuda::kStoreUnit);
@@ -138,39 +139,41 @@ void RowPlaces::put(int place, const CudaSequences& row, const BatchLayout& layo
                            map = far(layer.map, sizeof(std::int32_t)),
                            lastUse = far(layer.lastUse, sizeof(std::int32_t)), previous = far(layer.previous, 1),
                            hasPrevious = far(layer.hasPrevious, 1);
-        for (std::size_t g = 0; g < std::size_t(shape_.kvHeads); ++g) {
-            const std::size_t head = ofPlace + g;
+        for (int g = 0; g < shape_.kvHeads; ++g) {
+            const int head = place * shape_.kvHeads + g;
             const std::int64_t block = layout.blockFirst[g], window = layout.windowFirst[g],
-                               slot = std::int64_t(g * slots);
+                               slot = std::int64_t(g) * options.slots;
             to.blocks[head] = blocks + (layer.offloaded ? slot : block);
             to.store[head] = store + block * unitsPerBlock;
             to.ranges[head] = ranges + block;
             to.windows[head] = windows + window;
             to.pooledScores[head] = pooledScores + window;
             to.tokens[head] = tokens + layout.tokenFirst[g];
-            to.recentKeys[head] = recentKeys + std::int64_t(g * kernel * dim);
-            to.recentScores[head] = recentScores + std::int64_t(g * kernel);
+            to.recentKeys[head] = recentKeys + g * recent * shape_.dim;
+            to.recentScores[head] = recentScores + g * recent;
             to.map[head] = map + slot;
             to.lastUse[head] = lastUse + slot;
             to.previous[head] = previous + std::int64_t(g) * cuda::kMostBitmapBytes;
-            to.hasPrevious[head] = hasPrevious + std::int64_t(g);
+            to.hasPrevious[head] = hasPrevious + g;
         }
     }
 }
 
 void RowPlaces::clear(int rows, int end) {
     used_ = rows;
-    for (std::size_t at = std::size_t(rows); at < std::size_t(end); ++at) {
+    for (int at = rows; at < end; ++at) {
         host_.slots[at] = host_.slots[0];
         host_.cosFirst[at] = host_.cosFirst[0];
         host_.sinFirst[at] = host_.sinFirst[0];
         host_.sampling[at] = {};
-        for (std::size_t i = 0; i < options_.planted.size(); ++i)
-            host_.planted[i * std::size_t(rows_) + at] = host_.planted[i * std::size_t(rows_)];
+        for (int i = 0; i < int(options_.planted.size()); ++i) {
+            PlantedStream* const ofLayer = RowsOf(host_.planted, rows_)[i];
+            ofLayer[at] = ofLayer[0];
+        }
         for (int i = 0; i < options_.plans.size(); ++i) {
-            std::int64_t* table = host_.tables + std::size_t(i) * kTables * std::size_t(heads_);
+            std::int64_t* table = RowsOf(host_.tables, {kTables, heads_})[i];
             for (std::size_t t = 0; t < kTables; ++t, table += heads_)
-                std::copy_n(table, shape_.kvHeads, table + at * std::size_t(shape_.kvHeads));
+                std::copy_n(table, shape_.kvHeads, RowsOf(table, shape_.kvHeads)[at]);
         }
     }
     inputsDiffer_ = true;
@@ -188,19 +191,18 @@ void RowPlaces::feed(std::span<const std::int32_t> tokens, std::span<const std::
         return !std::equal(wanted.begin(), wanted.end(), held);
     };
     if (!inputsDiffer_ && !differs(tokens, host_.next) && !differs(positions, host_.position)) return;
-    const std::size_t rows = tokens.size();
+    const int rows = int(tokens.size());
     std::copy(tokens.begin(), tokens.end(), host_.next);
     std::copy(positions.begin(), positions.end(), host_.position);
     std::fill_n(host_.active, rows, std::uint8_t(1));
-    for (std::size_t at = rows; at < std::size_t(end); ++at)
-        host_.next[at] = host_.position[at] = 0, host_.active[at] = 0;
+    for (int at = rows; at < end; ++at) host_.next[at] = host_.position[at] = 0, host_.active[at] = 0;
     cuda::check(cudaMemcpyAsync(region_, hostRegion_, host_.inputBytes, cudaMemcpyHostToDevice, stream),
                 "copying the tokens");
     inputsDiffer_ = false;
 }
 
 void RowPlaces::advance(const std::int32_t* chosen) {
-    for (std::size_t at = 0; at < std::size_t(used_); ++at) {
+    for (int at = 0; at < used_; ++at) {
         host_.next[at] = std::max(chosen[at], 0); // a row without a token feeds token 0, see cuda::kNoToken
         ++host_.position[at];
     }

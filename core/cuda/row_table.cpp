@@ -1,5 +1,6 @@
 #include "core/cuda/row_table.h"
 
+#include "base/extents.h"
 #include "core/session/sampler.h"
 #include "kernels/cuda/device/check.h"
 
@@ -16,9 +17,10 @@ template <class T> void copy(T* to, const std::vector<T>& from) { copy(to, from.
 
 /// Rows of `length` numbers as rows of `wide` ones, with `rest` behind them.
 std::vector<float> widened(const float* from, int rows, int length, int wide, float rest) {
-    std::vector<float> to(std::size_t(rows) * std::size_t(wide), rest);
-    for (std::size_t row = 0; row < std::size_t(rows); ++row)
-        std::copy_n(from + row * std::size_t(length), length, to.begin() + std::ptrdiff_t(row * std::size_t(wide)));
+    const Extents<int, int> at(rows, wide);
+    std::vector<float> to(at.size(), rest);
+    for (int row = 0; row < rows; ++row)
+        std::copy_n(RowsOf(from, length)[row], length, at.part(std::span(to), row).begin());
     return to;
 }
 
@@ -26,7 +28,7 @@ std::vector<float> widened(const float* from, int rows, int length, int wide, fl
 
 RowTable::RowTable(const ModelConfig& config, const CudaEngineOptions& options, const BatchLayout& layout)
     : rope(RopeTables::layout(config.rope, options.maxTokens)), config_(config), options_(options), layout_(layout),
-      nextHost_(std::size_t(layout.rows), 0), activeHost_(std::size_t(layout.rows), 1) {
+      nextHost_(layout.rows, 0), activeHost_(layout.rows, 1) {
     if (options.sampling.temperature > 0)
         for (std::size_t s = 0; s < options.maxTokens.size(); ++s)
             drawsPerRow = std::max(drawsPerRow, options.maxTokens[s] - options.promptTokens[s]);
@@ -34,16 +36,16 @@ RowTable::RowTable(const ModelConfig& config, const CudaEngineOptions& options, 
 
 void RowTable::plan(DeviceArena& arena) {
     constexpr const char* kWhat = "session state";
-    const auto rows = std::size_t(layout_.rows);
+    const int rows = layout_.rows;
     arena.plan(position, rows, kWhat);
     arena.plan(ropeFirst, rows, kWhat);
-    const std::size_t angles = std::size_t(rope.rows()) * std::size_t(tableAngles(config_));
+    const Elements angles(rope.rows(), tableAngles(config_));
     arena.plan(ropeCos, angles, "rotary tables");
     arena.plan(ropeSin, angles, "rotary tables");
     arena.plan(next, rows, kWhat);
     arena.plan(active, rows, kWhat);
     if (options_.sampling.temperature > 0) {
-        arena.plan(draws, rows * std::size_t(drawsPerRow), kWhat);
+        arena.plan(draws, {rows, drawsPerRow}, kWhat);
         arena.plan(firstSampled, rows, kWhat);
     }
     for (std::int64_t** first : {&blockFirst, &windowFirst, &tokenFirst, &poolFirst})
@@ -75,7 +77,7 @@ void RowTable::uploadDraws() {
     for (int s = 0; s < layout_.rows; ++s) {
         Sampler sampler(options_.sampling, s);
         for (int i = 0; i < drawsPerRow; ++i) numbers.push_back(sampler.draw());
-        first.push_back(options_.promptTokens[std::size_t(s)] - 1);
+        first.push_back(options_.promptTokens[s] - 1);
     }
     copy(draws, numbers);
     copy(firstSampled, first);
@@ -104,7 +106,7 @@ void RowTable::advance(const std::int32_t* tokens) {
 void RowTable::begin(const std::int32_t* tokens) { std::copy_n(tokens, nextHost_.size(), nextHost_.begin()); }
 
 void RowTable::setAll(bool all) {
-    cuda::check(cudaMemset(active, all ? 1 : 0, std::size_t(layout_.rows)), "preparing a step");
+    cuda::check(cudaMemset(active, all ? 1 : 0, activeHost_.size()), "preparing a step");
 }
 
 cuda::NextTokenArgs RowTable::nextTokens(const float* logits, std::int32_t* record) const {

@@ -58,8 +58,8 @@ private:
     const CudaEngineOptions& options_;
     const BatchLayout& layout_;
     // The host's copy of what the device holds in `next` and `active`.
-    std::vector<std::int32_t> nextHost_;
-    std::vector<std::uint8_t> activeHost_;
+    Numbered<std::int32_t> nextHost_;
+    Numbered<std::uint8_t> activeHost_;
 };
 
 } // namespace kvscope

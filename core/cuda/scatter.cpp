@@ -1,5 +1,6 @@
 #include "core/cuda/scatter.h"
 
+#include "base/elements.h"
 #include "kernels/cuda/device/check.h"
 
 #include <cstring>
@@ -18,9 +19,10 @@ struct Order {
 void Scatter::now(const Scattered& what) {
     const std::lock_guard lock(mutex_);
     team_.each(what.heads * what.blocks, [&](int i, int) {
-        const auto head = std::size_t(i / what.blocks), block = std::size_t(i % what.blocks);
-        std::memcpy(what.to + head * what.toStride + block * what.blockBytes,
-                    what.from + head * what.fromStride + block * what.blockBytes, what.blockBytes);
+        const int head = i / what.blocks, block = i % what.blocks;
+        char* const to = RowsOf(what.to, what.toStride)[head];
+        const char* const from = RowsOf(what.from, what.fromStride)[head];
+        std::memcpy(RowsOf(to, what.blockBytes)[block], RowsOf(from, what.blockBytes)[block], what.blockBytes);
     });
 }
 

@@ -1,5 +1,6 @@
 #include "core/cuda/step_report.h"
 
+#include "base/elements.h"
 #include "kernels/cuda/device/check.h"
 
 #include <type_traits>
@@ -10,14 +11,14 @@ StepReport::StepReport(const ReportNeeds& needs, char* base, std::size_t& bytes)
     : heads_(needs.heads()), capacity_(needs.capacity), units_(needs.units), ownBytes_(needs.ownBytes),
       recorded_(needs.recorded) {
     bytes = 0;
-    const auto take = [&](auto*& pointer, std::size_t count) {
+    const auto take = [&](auto*& pointer, Elements count) {
         pointer = reinterpret_cast<std::remove_reference_t<decltype(pointer)>>(base + bytes);
         bytes += (count * sizeof(*pointer) + 63) / 64 * 64;
     };
-    const auto layers = std::size_t(needs.layers);
-    take(tokens, std::size_t(needs.rows));
-    take(marks, layers * kMarks);
-    take(stepMarks, kStepMarks);
+    const Elements layers(needs.layers);
+    take(tokens, needs.rows);
+    take(marks, {layers, int{kMarks}});
+    take(stepMarks, int{kStepMarks});
     take(heads, layers * heads_);
     take(counts, layers * 2);
     if (needs.blocks) take(blocks, layers * heads_ * capacity_);
@@ -42,15 +43,14 @@ void StepReports::layOut(const ReportNeeds& needs) {
     needs_ = needs;
     StepReport(needs_, nullptr, bytes_);
     for (int i = 0; i < kEntries; ++i) {
-        const std::size_t first = bytes_ * std::size_t(i);
         std::size_t bytes = 0;
-        device_[i] = StepReport(needs_, region_ + first, bytes);
-        host_[i] = StepReport(needs_, hostRegion_ + first, bytes);
+        device_[i] = StepReport(needs_, RowsOf(region_, bytes_)[i], bytes);
+        host_[i] = StepReport(needs_, RowsOf(hostRegion_, bytes_)[i], bytes);
     }
 }
 
 void StepReports::copyOut(int entry, cudaStream_t copy) const {
-    const std::size_t tokens = std::size_t(needs_.rows) * sizeof(std::int32_t);
+    const std::size_t tokens = Elements(needs_.rows) * sizeof(std::int32_t);
     cuda::check(cudaMemcpyAsync(host_[entry].tokens, device_[entry].tokens, needs_.recorded ? bytes_ : tokens,
                                 cudaMemcpyDeviceToHost, copy),
                 "copying a step's report");
@@ -60,7 +60,7 @@ void StepReports::copyOut(int entry, cudaStream_t copy) const {
 void StepReports::wait(int entry) const { cuda::check(cudaEventSynchronize(reported_[entry].get()), "decoding"); }
 
 void StepReports::copyTokens(int entry) const {
-    cuda::check(cudaMemcpy(host_[entry].tokens, device_[entry].tokens, std::size_t(needs_.rows) * sizeof(std::int32_t),
+    cuda::check(cudaMemcpy(host_[entry].tokens, device_[entry].tokens, Elements(needs_.rows) * sizeof(std::int32_t),
                            cudaMemcpyDeviceToHost),
                 "reading the first tokens");
 }

@@ -20,7 +20,7 @@ struct ReportNeeds {
     bool blocks = false, scores = false; // the blocks and the scores of every choice
     std::size_t units = 0;               // attention masses of a KV head, with the oracle; 0: none
     std::size_t ownBytes = 0;            // bytes of a layer in the selector's own report
-    std::size_t heads() const { return std::size_t(rows) * std::size_t(kvHeads); }
+    Elements heads() const { return {rows, kvHeads}; }
 };
 
 /// One report, on the device or its copy on the host.
@@ -68,7 +68,7 @@ struct StepReport {
     PackedBlock* blocksOf(int layer) const { return blocks == nullptr ? nullptr : blocks + first(layer) * capacity_; }
     float* scoresOf(int layer) const { return scores == nullptr ? nullptr : scores + first(layer) * capacity_; }
     float* massesOf(int layer) const { return masses == nullptr ? nullptr : masses + first(layer) * units_; }
-    char* ownOf(int layer) const { return own == nullptr ? nullptr : own + std::size_t(layer) * ownBytes_; }
+    char* ownOf(int layer) const { return own == nullptr ? nullptr : RowsOf(own, ownBytes_)[layer]; }
     const std::uint64_t* marksOf(int layer) const { return marks + layer * kMarks; }
 
     /// Where a kernel writes the mark; null: nothing is recorded.
@@ -76,7 +76,7 @@ struct StepReport {
     std::uint64_t* mark(StepMark which) const { return recorded_ ? stepMarks + which : nullptr; }
 
 private:
-    std::size_t first(int layer) const { return std::size_t(layer) * heads_; }
+    std::size_t first(int layer) const { return Elements(layer, heads_); }
 
     std::size_t heads_ = 0, capacity_ = 0, units_ = 0, ownBytes_ = 0;
     bool recorded_ = true;

@@ -8,9 +8,9 @@ namespace kvscope {
 BlockRun::BlockRun(std::vector<std::int32_t> prompt, int maxNewTokens, int block, std::int32_t maskId,
                    std::vector<std::int32_t> endIds)
     : promptTokens_(int(prompt.size())), maxNewTokens_(maxNewTokens), length_(block), maskId_(maskId),
-      endIds_(std::move(endIds)), ids_(std::move(prompt)), masked_(std::size_t(block)) {
-    ids_.reserve(std::size_t(reach(promptTokens_, maxNewTokens_, length_)));
-    generated_.reserve(std::size_t(maxNewTokens_));
+      endIds_(std::move(endIds)), ids_(std::move(prompt)), masked_(block) {
+    ids_.reserve(reach(promptTokens_, maxNewTokens_, length_));
+    generated_.reserve(maxNewTokens_);
     first_ = promptBlocksEnd();
     openBlock();
 }
@@ -19,7 +19,7 @@ void BlockRun::openBlock() {
     step_ = 0;
     clean_ = false;
     const std::size_t known = ids_.size() - std::size_t(first_);
-    ids_.resize(std::size_t(first_ + length_), maskId_);
+    ids_.resize(first_ + length_, maskId_);
     for (std::size_t i = 0; i < masked_.size(); ++i) masked_[i] = i >= known;
 }
 
@@ -28,8 +28,8 @@ int BlockRun::masks() const { return int(std::count(masked_.begin(), masked_.end
 bool BlockRun::ends(std::int32_t id) const { return std::find(endIds_.begin(), endIds_.end(), id) != endIds_.end(); }
 
 void BlockRun::write(int i, std::int32_t id) {
-    masked_[std::size_t(i)] = 0;
-    ids_[std::size_t(first_ + i)] = id;
+    masked_[i] = 0;
+    ids_[first_ + i] = id;
     collect();
 }
 
@@ -38,7 +38,7 @@ void BlockRun::collect() {
     while (int(generated_.size()) < maxNewTokens_ && (generated_.empty() || !ends(generated_.back()))) {
         const int position = promptTokens_ + int(generated_.size());
         if (position >= first_ + length_ || (position >= first_ && masked(position - first_))) return;
-        generated_.push_back(ids_[std::size_t(position)]);
+        generated_.push_back(ids_[position]);
     }
 }
 

@@ -2,6 +2,8 @@
 // next.
 #pragma once
 
+#include "base/indexed.h"
+
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -22,10 +24,8 @@ public:
     int first() const { return first_; }           // position of its first token
     int step() const { return step_; }             // forwards of it so far
     /// The tokens and masks of the block that is being denoised, [block].
-    std::span<const std::int32_t> ids() const {
-        return std::span(ids_).subspan(std::size_t(first_), std::size_t(length_));
-    }
-    bool masked(int i) const { return masked_[std::size_t(i)] != 0; }
+    std::span<const std::int32_t> ids() const { return NumberedSpan<const std::int32_t>(ids_).part(first_, length_); }
+    bool masked(int i) const { return masked_[i] != 0; }
     int masks() const;
     /// Whether nothing is masked any more: the next forward is the clean one.
     bool clean() const { return clean_; }
@@ -53,9 +53,9 @@ private:
     const int promptTokens_, maxNewTokens_, length_;
     const std::int32_t maskId_;
     const std::vector<std::int32_t> endIds_;
-    std::vector<std::int32_t> ids_;    // prompt and blocks so far
-    std::vector<std::uint8_t> masked_; // [block] of the present one
-    std::vector<std::int32_t> generated_;
+    Numbered<std::int32_t> ids_;    // prompt and blocks so far
+    Numbered<std::uint8_t> masked_; // [block] of the present one
+    Numbered<std::int32_t> generated_;
     int first_ = 0, step_ = 0;
     bool clean_ = false, finished_ = false;
 };

@@ -11,7 +11,7 @@ CanvasRun::CanvasRun(std::vector<std::int32_t> prompt, int length, int block, st
     masked_.assign(ids_.size(), 0);
     ids_.resize(ids_.size() + std::size_t(length), maskId);
     masked_.resize(ids_.size(), 1);
-    generated_.reserve(std::size_t(length));
+    generated_.reserve(length);
 }
 
 std::vector<std::int32_t> CanvasRun::masks() const {
@@ -24,8 +24,8 @@ std::vector<std::int32_t> CanvasRun::masks() const {
 bool CanvasRun::ends(std::int32_t id) const { return std::find(endIds_.begin(), endIds_.end(), id) != endIds_.end(); }
 
 void CanvasRun::write(int position, std::int32_t id) {
-    masked_[std::size_t(position)] = 0;
-    ids_[std::size_t(position)] = id;
+    masked_[position] = 0;
+    ids_[position] = id;
     while (generated_.empty() || !ends(generated_.back())) {
         const std::size_t next = std::size_t(promptTokens_) + generated_.size();
         if (next >= ids_.size() || masked_[next] != 0) return;

@@ -2,6 +2,8 @@
 // the canvas is being written.
 #pragma once
 
+#include "base/indexed.h"
+
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -24,7 +26,7 @@ public:
     int forwards() const { return forwards_; }                     // of all blocks so far
     int masksAtBegin() const { return length_; }
     std::span<const std::int32_t> ids() const { return ids_; } // prompt and canvas
-    bool masked(int position) const { return masked_[std::size_t(position)] != 0; }
+    bool masked(int position) const { return masked_[position] != 0; }
     /// Masked positions of the present block, ascending.
     std::vector<std::int32_t> masks() const;
 
@@ -42,9 +44,9 @@ private:
 
     const int promptTokens_, length_;
     const std::vector<std::int32_t> endIds_;
-    std::vector<std::int32_t> ids_;
-    std::vector<std::uint8_t> masked_; // by position
-    std::vector<std::int32_t> generated_;
+    Numbered<std::int32_t> ids_;
+    Numbered<std::uint8_t> masked_; // by position
+    Numbered<std::int32_t> generated_;
     int block_ = 0, step_ = 0, forwards_ = 0;
     bool finished_ = false;
 };

@@ -1,5 +1,7 @@
 #include "core/diffusion/changed_values.h"
 
+#include "base/indexed.h"
+
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -19,11 +21,11 @@ double likeness(std::span<const float> now, std::span<const float> before) {
 }
 
 std::vector<std::int32_t> leastAlike(std::span<const double> values, int count) {
-    std::vector<std::int32_t> order(values.size());
+    Numbered<std::int32_t> order(values.size());
     std::iota(order.begin(), order.end(), 0);
     std::stable_sort(order.begin(), order.end(),
                      [&](std::int32_t a, std::int32_t b) { return values[std::size_t(a)] < values[std::size_t(b)]; });
-    order.resize(std::size_t(count));
+    order.resize(count);
     std::sort(order.begin(), order.end());
     return order;
 }

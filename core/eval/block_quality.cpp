@@ -1,6 +1,7 @@
 #include "core/eval/block_quality.h"
 
 #include "base/error.h"
+#include "base/indexed.h"
 #include "core/model/mapped_watch.h"
 #include "core/prompt/prompts.h"
 #include "core/select/denoising.h"
@@ -162,14 +163,14 @@ BoundSum boundOnBlocks(const std::shared_ptr<const Model>& model, const SessionO
         std::vector<std::vector<std::int32_t>> ids = blocks;
         std::vector<DenoiseRow> rows;
         for (std::size_t s = 0; s < blocks.size(); ++s) {
-            std::vector<int> order(std::size_t(block), 0);
+            Numbered<int> order(block, 0);
             std::iota(order.begin(), order.end(), 0);
             std::mt19937_64 random(seed + 1000003 * (std::uint64_t(first) + s) + std::uint64_t(masks));
             for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random() % i]);
             DenoiseRow row{RowId{int(s)}, prefix, prefix / block, 0, false, {}, 0};
             for (int i = 0; i < masks; ++i) {
-                ids[s][std::size_t(order[std::size_t(i)])] = diffusion.maskId;
-                row.wanted |= std::uint64_t(1) << order[std::size_t(i)];
+                ids[s][std::size_t(order[i])] = diffusion.maskId;
+                row.wanted |= std::uint64_t(1) << order[i];
             }
             rows.push_back(row);
         }

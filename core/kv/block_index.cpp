@@ -20,8 +20,8 @@ BlockIndex::BlockIndex(const SelectionSpec& spec, int dim, int maxTokens) : grid
         for (int tile = 0; tile < tiles; ++tile) tiles_.push_back(tileData_.data() + tileAt_.first(tile));
     }
     if (poolsScores_) {
-        recentScores_.resize(std::size_t(grid_.kernel));
-        pooledScores_.resize(std::size_t(maxWindows));
+        recentScores_.resize(grid_.kernel);
+        pooledScores_.resize(maxWindows);
     }
     if (keepsRanges_) {
         rangeAt_ = Extents<BlockId, int, int>(grid_.blocks(maxTokens), 2, dim);
@@ -32,7 +32,7 @@ BlockIndex::BlockIndex(const SelectionSpec& spec, int dim, int maxTokens) : grid
 void BlockIndex::append(const float* key, float score) {
     const int slot = tokens_ % grid_.kernel;
     if (poolsKeys_) std::copy_n(key, dim_, recentKeys_.data() + recentAt_.first(slot));
-    if (poolsScores_) recentScores_[std::size_t(slot)] = exponentiates_ ? std::exp(score) : score;
+    if (poolsScores_) recentScores_[slot] = exponentiates_ ? std::exp(score) : score;
     if (keepsRanges_) {
         float* low = ranges_.data() + rangeAt_.first(BlockId{tokens_ / grid_.blockSize});
         float* high = low + dim_;
@@ -58,8 +58,8 @@ void BlockIndex::append(const float* key, float score) {
     }
     if (poolsScores_) {
         float sum = 0;
-        for (int t = 0; t < grid_.kernel; ++t) sum += recentScores_[std::size_t((start + t) % grid_.kernel)];
-        pooledScores_[std::size_t(windows_)] = sum * share;
+        for (int t = 0; t < grid_.kernel; ++t) sum += recentScores_[(start + t) % grid_.kernel];
+        pooledScores_[windows_] = sum * share;
     }
     ++windows_;
 }

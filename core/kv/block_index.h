@@ -5,6 +5,7 @@
 #include "base/aligned_buffer.h"
 #include "base/extents.h"
 #include "base/ids.h"
+#include "base/indexed.h"
 #include "core/plan/selection_spec.h"
 
 #include <span>
@@ -24,7 +25,7 @@ public:
 
     int windows() const { return windows_; }                    // complete windows, pooled keys available
     const float* const* tiles() const { return tiles_.data(); } // each [dim, kTileWindows]
-    std::span<const float> pooledScores() const { return {pooledScores_.data(), std::size_t(windows_)}; }
+    NumberedSpan<const float> pooledScores() const { return {pooledScores_.data(), windows_}; }
     const float* ranges() const { return ranges_.data(); } // [blocks, 2, dim]: lowest, highest
     /// Those from a block on.
     const float* rangesFrom(BlockId block) const { return ranges_.data() + rangeAt_.first(block); }
@@ -37,10 +38,10 @@ private:
     Extents<int, int, int> tileAt_;      // [tiles, dim, kTileWindows]
     Extents<BlockId, int, int> rangeAt_; // [blocks, 2, dim]
     AlignedBuffer<float> recentKeys_;    // ring [kernel, dim]
-    std::vector<float> recentScores_;    // ring [kernel]
+    Numbered<float> recentScores_;       // ring [kernel]
     AlignedBuffer<float> tileData_;
     std::vector<const float*> tiles_;
-    std::vector<float> pooledScores_;
+    Numbered<float> pooledScores_;
     AlignedBuffer<float> ranges_;
 };
 

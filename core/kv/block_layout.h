@@ -27,8 +27,8 @@ struct BlockLayout {
     BlockId blockOf(int position) const { return BlockId{position / blockSize}; }
     int rowOf(int position) const { return position % blockSize; }
 
-    std::size_t valuesAt() const { return std::size_t(blockSize) * std::size_t(dim); }
-    std::size_t biasAt() const { return valuesAt() + std::size_t(blockSize) * std::size_t(storedValueDim()); }
+    int valuesAt() const { return blockSize * dim; }
+    int biasAt() const { return valuesAt() + blockSize * storedValueDim(); }
 
     /// Valid tokens of the view: [begin, tokens).
     KvBlockView view(const float* block, int tokens, int begin = 0) const {
@@ -37,30 +37,25 @@ struct BlockLayout {
     }
     /// Writes token `row` (0..blockSize-1) of a block: rotated key [dim], value [valueDim], bias.
     void write(float* block, int row, const float* key, const float* value, float bias) const {
-        const auto width = std::size_t(storedValueDim());
+        const int width = storedValueDim();
         writeKey(block, row, key);
-        std::copy_n(value, width, block + valuesAt() + std::size_t(row) * width);
-        if (hasBias) block[biasAt() + std::size_t(row)] = bias;
+        std::copy_n(value, width, block + valuesAt() + row * width);
+        if (hasBias) block[biasAt() + row] = bias;
     }
     /// Writes the key [dim] of token `row` alone.
     void writeKey(float* block, int row, const float* key) const {
-        const auto size = std::size_t(blockSize);
-        auto at = std::size_t(row);
-        for (int c = 0; c < dim; ++c, at += size) block[at] = key[c];
+        for (int c = 0; c < dim; ++c) block[c * blockSize + row] = key[c];
     }
     /// Reads the key [dim] of token `row` of a block.
     void readKey(const float* block, int row, float* key) const {
-        const auto size = std::size_t(blockSize);
-        auto at = std::size_t(row);
-        for (int c = 0; c < dim; ++c, at += size) key[c] = block[at];
+        for (int c = 0; c < dim; ++c) key[c] = block[c * blockSize + row];
     }
     /// Copies token `row` of a block to token `toRow` of another.
     void copyToken(const float* block, int row, float* to, int toRow) const {
-        const auto size = std::size_t(blockSize), width = std::size_t(storedValueDim());
-        const auto from = std::size_t(row), at = std::size_t(toRow);
-        for (int c = 0; c < dim; ++c) to[std::size_t(c) * size + at] = block[std::size_t(c) * size + from];
-        std::copy_n(block + valuesAt() + from * width, width, to + valuesAt() + at * width);
-        if (hasBias) to[biasAt() + at] = block[biasAt() + from];
+        const int width = storedValueDim();
+        for (int c = 0; c < dim; ++c) to[c * blockSize + toRow] = block[c * blockSize + row];
+        std::copy_n(block + valuesAt() + row * width, width, to + valuesAt() + toRow * width);
+        if (hasBias) to[biasAt() + toRow] = block[biasAt() + row];
     }
 };
 

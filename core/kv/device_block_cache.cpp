@@ -6,11 +6,10 @@ namespace kvscope {
 
 DeviceBlockCache::DeviceBlockCache(std::int64_t blockBytes, float* slotData, int slots, int maxBlocks,
                                    const CachePolicy& policy)
-    : data_(slotData), floats_(std::size_t(blockBytes) / sizeof(float)), blockBytes_(blockBytes), policy_(&policy),
-      map_(std::size_t(slots), -1), load_(std::size_t(slots), -1), lastUse_(std::size_t(slots), -1),
-      slotOf_(std::size_t(maxBlocks), -1) {
-    order_.reserve(std::size_t(slots));
-    before_.reserve(std::size_t(slots));
+    : data_(slotData), floats_(Elements(blockBytes) / sizeof(float)), blockBytes_(blockBytes), policy_(&policy),
+      map_(slots, -1), load_(slots, -1), lastUse_(slots, -1), slotOf_(maxBlocks, -1) {
+    order_.reserve(slots);
+    before_.reserve(slots);
 }
 
 int DeviceBlockCache::admit(std::span<const std::int32_t> wanted, std::optional<BlockId> fresh, int step,
@@ -22,21 +21,21 @@ int DeviceBlockCache::admit(std::span<const std::int32_t> wanted, std::optional<
     setDifference(map_, wanted, load_, order_);
     // Clear every replaced block before entering the new ones: an id may leave one slot while others move in.
     for (std::size_t slot = 0; slot < map_.size(); ++slot)
-        if (load_[slot] >= 0 && before_[slot] >= 0) slotOf_[index(BlockId{before_[slot]})] = -1;
+        if (load_[slot] >= 0 && before_[slot] >= 0) slotOf_[BlockId{before_[slot]}] = -1;
     int loads = 0;
     for (std::size_t slot = 0; slot < map_.size(); ++slot) {
         if (load_[slot] < 0) continue;
         const BlockId id{load_[slot]};
-        slotOf_[index(id)] = std::int32_t(slot);
+        slotOf_[id] = std::int32_t(slot);
         float* to = data_ + slot * floats_;
         if (id == fresh) {
             std::memset(to, 0, floats_ * sizeof(float)); // columns past the tail must stay finite
             continue;
         }
-        copies.push_back({hostBlocks + index(id) * floats_, to, std::size_t(blockBytes_)});
+        copies.push_back({hostBlocks + index(id) * floats_, to, floats_ * sizeof(float)});
         ++loads;
     }
-    for (const std::int32_t id : wanted) lastUse_[slotOf(BlockId{id})] = step;
+    for (const std::int32_t id : wanted) lastUse_[slotOf_[BlockId{id}]] = step;
     return loads;
 }
 

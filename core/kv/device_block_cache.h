@@ -2,6 +2,7 @@
 #pragma once
 
 #include "base/ids.h"
+#include "base/indexed.h"
 #include "core/cache/cache_policy.h"
 #include "kernels/kernels.h"
 #include "kernels/selection.h"
@@ -28,24 +29,21 @@ public:
               std::span<std::uint8_t> hit, std::vector<CopyItem>& copies);
 
     /// Sets what the policy takes for the last use of a resident block, until the block is wanted again.
-    void rank(BlockId block, std::int32_t use) { lastUse_[slotOf(block)] = use; }
+    void rank(BlockId block, std::int32_t use) { lastUse_[slotOf_[block]] = use; }
 
     int slots() const { return int(map_.size()); }
     std::span<const std::int32_t> map() const { return map_; } // slot -> block, -1 empty
-    bool resident(BlockId block) const { return slotOf_[index(block)] >= 0; }
-    float* block(BlockId id) { return data_ + slotOf(id) * floats_; }
-    const float* block(BlockId id) const { return data_ + slotOf(id) * floats_; }
+    bool resident(BlockId block) const { return slotOf_[block] >= 0; }
+    float* block(BlockId id) { return RowsOf(data_, floats_)[slotOf_[id]]; }
+    const float* block(BlockId id) const { return RowsOf(data_, floats_)[slotOf_[id]]; }
 
 private:
-    /// The slot of a resident block.
-    std::size_t slotOf(BlockId block) const { return std::size_t(slotOf_[index(block)]); }
-
     float* data_ = nullptr;
     std::size_t floats_ = 0;
     std::int64_t blockBytes_ = 0;
     const CachePolicy* policy_ = nullptr;
-    std::vector<std::int32_t> map_, load_, lastUse_, order_, before_;
-    std::vector<std::int32_t> slotOf_; // block -> slot, -1 not resident
+    Numbered<std::int32_t> map_, load_, lastUse_, order_, before_;
+    PerBlock<std::int32_t> slotOf_; // block -> slot, -1 not resident
 };
 
 } // namespace kvscope

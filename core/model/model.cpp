@@ -334,7 +334,7 @@ void Model::readWeights(const TensorSource& tensors, const Progress& progress, c
     }
     if (!hasForecastHeads()) return;
     bool whole = layers_.front().ownForecast.rows > 0;
-    for (int layer = 0; layer + 1 < config_.layers; ++layer) whole &= layers_[std::size_t(layer)].forecast.rows > 0;
+    for (int layer = 0; layer + 1 < config_.layers; ++layer) whole &= layers_[layer].forecast.rows > 0;
     if (!whole)
         throw Error(ErrorKind::BadInput, fmt::format("{}: the Forecast heads are incomplete", tensors.origin()),
                     "every layer but the last needs q_future_proj.weight, and layer 0 q_curr_proj.weight");

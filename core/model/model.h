@@ -1,6 +1,7 @@
 // A loaded model: configuration, tokenizer, weights as views into mapped files.
 #pragma once
 
+#include "base/indexed.h"
 #include "base/progress.h"
 #include "core/model/layer_weights.h"
 #include "core/model/model_config.h"
@@ -53,7 +54,7 @@ public:
     const TextFiles& text() const { return text_; }
     bool hasForecastHeads() const { return !layers_.empty() && layers_.front().forecast.rows > 0; }
     bool hasEvictionHead() const { return !layers_.empty() && !layers_.front().gain.empty(); }
-    const LayerWeights& layer(int index) const { return layers_[std::size_t(index)]; }
+    const LayerWeights& layer(int index) const { return layers_[index]; }
     const WeightMatrix& embedding() const { return embedding_; }       // [vocab, hidden]
     const WeightMatrix& lmHead() const { return lmHead_; }             // [vocab, hidden]; the embedding when tied
     const std::vector<float>& finalNorm() const { return finalNorm_; } // times the logits' muP scale
@@ -72,7 +73,7 @@ private:
     ModelConfig config_;
     TextFiles text_;
     std::unique_ptr<Files> files_;
-    std::vector<LayerWeights> layers_;
+    Numbered<LayerWeights> layers_;
     WeightMatrix embedding_, lmHead_;
     std::vector<float> finalNorm_;
     std::deque<std::vector<std::byte>> owned_; // weights that had to be rearranged

@@ -1,6 +1,7 @@
 // config.json of a Hugging Face folder, checked. What an architecture's keys mean: core/model/architectures.
 #pragma once
 
+#include "base/indexed.h"
 #include "core/model/rope.h"
 
 #include <cstdint>
@@ -42,20 +43,20 @@ struct LightningIndexer {
     bool interleaved = false; // rotated channel 2i pairs with 2i + 1 instead of i with i + ropeDim/2
     int tokens = 0;           // that a query attends to at most (index_topk)
     float normEps = 1e-6f;    // of the keys' LayerNorm, fixed in the reference code
-    std::vector<bool> shared; // [layer] has no indexer and attends to what the layer before it chose
-    bool runsIn(int layer) const { return !shared[std::size_t(layer)]; }
+    Numbered<bool> shared;    // [layer] has no indexer and attends to what the layer before it chose
+    bool runsIn(int layer) const { return !shared[layer]; }
 };
 
 /// The indexer of MiniMax's sparse attention: a small attention of its own, without values. A block of keys is worth
 /// its largest product with a query of the indexer, and the best blocks are attended.
 struct BlockIndexer {
-    int heads = 0, dim = 0;   // query heads, each of which chooses for as many KV heads; channels of each, and of
-                              // the one key of a token. The model's rotated channels are rotated
-    int blockTokens = 0;      // of a block
-    int blocks = 0;           // that a query attends to at most, those that are forced included
-    int localBlocks = 0;      // the newest ones, which are forced
-    std::vector<bool> layers; // [layer] has one; the others attend to everything
-    bool runsIn(int layer) const { return layers[std::size_t(layer)]; }
+    int heads = 0, dim = 0; // query heads, each of which chooses for as many KV heads; channels of each, and of
+                            // the one key of a token. The model's rotated channels are rotated
+    int blockTokens = 0;    // of a block
+    int blocks = 0;         // that a query attends to at most, those that are forced included
+    int localBlocks = 0;    // the newest ones, which are forced
+    Numbered<bool> layers;  // [layer] has one; the others attend to everything
+    bool runsIn(int layer) const { return layers[layer]; }
 };
 
 /// A feed-forward's gate with bounds (SwiGLU-OAI): with g = min(gate, limit) and u = up within [-limit, limit] it is
@@ -79,10 +80,10 @@ struct ExpertConfig {
     int groups = 1, groupsUsed = 1;     // experts are chosen within the best groups
     ExpertScore score = ExpertScore::Softmax;
     GroupScore groupScore = GroupScore::Max;
-    bool choiceBias = false;  // a learned bias takes part in the choice, not in the weight
-    bool normalise = false;   // the chosen weights sum to 1 before the scale
-    float scale = 1;          // of the chosen weights
-    std::vector<bool> layers; // [layer] has experts
+    bool choiceBias = false; // a learned bias takes part in the choice, not in the weight
+    bool normalise = false;  // the chosen weights sum to 1 before the scale
+    float scale = 1;         // of the chosen weights
+    Numbered<bool> layers;   // [layer] has experts
 };
 
 inline constexpr int kMostBlockLength = 64; // of a block that is denoised: a bit a token
@@ -130,7 +131,7 @@ struct ModelConfig {
     std::optional<ExpertConfig> experts;
     std::optional<BlockDiffusion> diffusion; // none: tokens are decoded one by one
     ResidualScales scales;
-    std::vector<int> windows; // [layer] tokens a query sees, itself included; 0: all. Empty: all layers see all
+    Numbered<int> windows; // [layer] tokens a query sees, itself included; 0: all. Empty: all layers see all
     std::int32_t bosId = -1;
     std::vector<std::int32_t> eosIds;
     bool eosByDefault = false; // the file names none
@@ -146,8 +147,8 @@ struct ModelConfig {
     int outputDim() const { return latent ? latent->valueDim : headDim; }
     /// logits = this * q.k
     float attentionScale() const;
-    int windowOf(int layer) const { return windows.empty() ? 0 : windows[std::size_t(layer)]; }
-    bool hasExperts(int layer) const { return experts && experts->layers[std::size_t(layer)]; }
+    int windowOf(int layer) const { return windows.empty() ? 0 : windows[layer]; }
+    bool hasExperts(int layer) const { return experts && experts->layers[layer]; }
     /// Numbers the cache keeps per token, all layers.
     std::int64_t kvNumbersPerToken() const { return std::int64_t(layers) * kvHeads * (headDim + storedValueDim()); }
 

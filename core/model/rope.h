@@ -1,6 +1,8 @@
 // Rotary positions: what a configuration says of them, and the tables of one session.
 #pragma once
 
+#include "base/indexed.h"
+
 #include <cstdint>
 #include <span>
 #include <string>
@@ -68,11 +70,11 @@ public:
     const float* sin() const { return sin_.data(); }
     int rows() const { return rows_; }
     /// Row of position 0 of a sequence.
-    int first(int sequence) const { return first_[std::size_t(sequence)]; }
+    int first(int sequence) const { return first_[sequence]; }
 
 private:
     int rows_ = 0;
-    std::vector<int> first_;
+    Numbered<int> first_;
     std::vector<float> cos_, sin_;
 };
 

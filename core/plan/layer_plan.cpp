@@ -7,7 +7,7 @@ namespace kvscope {
 LayerPlans::LayerPlans(int layers, const SelectionSpec& spec, const PlanChoices& choices) {
     const bool blockIndex = spec.queryScore != QueryScore::None || spec.agnosticScore != AgnosticScore::None;
     const int dense = spec.denseOf(layers);
-    plans_.resize(std::size_t(std::max(0, layers)));
+    plans_.resize(std::max(0, layers));
     for (int i = dense; i < layers; ++i) {
         LayerPlan& plan = plans_[index(LayerId{i})];
         plan.sparse = true;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "base/ids.h"
+#include "base/indexed.h"
 #include "core/model/model_config.h"
 #include "core/plan/abilities.h"
 #include "core/plan/selection_spec.h"
@@ -57,7 +58,7 @@ public:
 
 private:
     int count(bool LayerPlan::*which) const;
-    std::vector<LayerPlan> plans_;
+    Numbered<LayerPlan> plans_;
 };
 
 } // namespace kvscope

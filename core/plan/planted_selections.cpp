@@ -49,34 +49,29 @@ PlantedRates::PlantedRates(const SelectionBudget& budget, int mostBlocks) : budg
 PlantedRates::Curve PlantedRates::curveOf(int blocks, int pairs) const {
     const int forced = budget_.sink + budget_.window + (budget_.windowAddsCurrent ? 1 : 0);
     const int aware = budget_.queryAware, agnostic = budget_.queryAgnostic, free = blocks - forced;
-    const auto size = std::size_t(free);
     std::mt19937_64 random(std::uint64_t(blocks) * 2654435761u + 17);
     const auto draw = [&] { return double(random() >> 11) * 0x1p-53; };
-    std::vector<double> before(size), anew(size), turn(size), other(size);
-    std::vector<int> order(size);
-    std::vector<std::uint8_t> was(size);
-    std::vector<double> kept(kRates, 0);
+    Numbered<double> before(free), anew(free), turn(free), other(free);
+    Numbered<int> order(free);
+    Numbered<std::uint8_t> was(free);
+    Numbered<double> kept(kRates, 0);
     const auto choose = [&](const auto& score) {
-        for (int b = 0; b < free; ++b) order[std::size_t(b)] = b;
+        for (int b = 0; b < free; ++b) order[b] = b;
         bestFirst(order, 0, aware, score);
-        bestFirst(order, std::min(aware, free), agnostic, [&](int b) { return other[std::size_t(b)]; });
+        bestFirst(order, std::min(aware, free), agnostic, [&](int b) { return other[b]; });
         return std::min(aware + agnostic, free);
     };
     for (int pair = 0; pair < pairs; ++pair) {
-        for (std::size_t b = 0; b < size; ++b)
-            before[b] = draw(), anew[b] = draw(), turn[b] = draw(), other[b] = draw();
+        for (int b = 0; b < free; ++b) before[b] = draw(), anew[b] = draw(), turn[b] = draw(), other[b] = draw();
         std::fill(was.begin(), was.end(), std::uint8_t(0));
-        const int count = choose([&](int b) { return before[std::size_t(b)]; });
-        for (int i = 0; i < count; ++i) was[std::size_t(order[std::size_t(i)])] = 1;
+        const int count = choose([&](int b) { return before[b]; });
+        for (int i = 0; i < count; ++i) was[order[i]] = 1;
         for (int index = 0; index < kRates; ++index) {
             const double rate = rateAt(index);
-            choose([&](int b) {
-                const auto at = std::size_t(b);
-                return turn[at] < rate ? anew[at] : before[at];
-            });
+            choose([&](int b) { return turn[b] < rate ? anew[b] : before[b]; });
             int both = forced;
-            for (int i = 0; i < count; ++i) both += was[std::size_t(order[std::size_t(i)])];
-            kept[std::size_t(index)] += double(both) / double(forced + count);
+            for (int i = 0; i < count; ++i) both += was[order[i]];
+            kept[index] += double(both) / double(forced + count);
         }
     }
     Curve curve{blocks, std::move(kept)};
@@ -90,7 +85,7 @@ double PlantedRates::rateOn(const Curve& curve, double locality) const {
     if (locality <= curve.localities.front()) return 1;
     double rate = rateAt(0), at = curve.localities.front();
     for (int i = 1; i <= kRates; ++i) {
-        const double nextRate = i < kRates ? rateAt(i) : 0, next = i < kRates ? curve.localities[std::size_t(i)] : 1;
+        const double nextRate = i < kRates ? rateAt(i) : 0, next = i < kRates ? curve.localities[i] : 1;
         if (locality <= next && next > at) return rate + (nextRate - rate) * (locality - at) / (next - at);
         rate = nextRate, at = next;
     }

@@ -1,6 +1,7 @@
 // Selections with given localities, for models whose weights are random and whose own selections mean nothing.
 #pragma once
 
+#include "base/indexed.h"
 #include "core/plan/selection_spec.h"
 #include "kernels/planted.h"
 
@@ -26,7 +27,7 @@ public:
 private:
     struct Curve {
         int blocks = 0;
-        std::vector<double> localities; // by the rates of rateAt(), which fall
+        Numbered<double> localities; // by the rates of rateAt(), which fall
     };
     static constexpr int kRates = 21;
     static double rateAt(int index);

@@ -1,5 +1,6 @@
 // ArkVale (Chen et al., NeurIPS 2024): a budget of resident pages, all attended; important pages come back, the least
 // important ones leave.
+#include "base/indexed.h"
 #include "core/select/arkvale_budget.h"
 #include "core/select/common_parameters.h"
 #include "core/select/memory_sizes.h"
@@ -41,7 +42,7 @@ public:
     ArkVale(const SelectorContext& context, const ParameterValues& values)
         : context_(context), budget_(values), shared_(values.text("groups") == "layer" ? context.shape.kvHeads : 1),
           ahead_(values.integer("prefetch_layers") > 0), headAt_(context.heads()), lastQueries_(context),
-          next_(ahead_ ? std::size_t(context.sequences() * context.shape.kvHeads) : 0) {
+          next_(ahead_ ? context.sequences() * context.shape.kvHeads : 0) {
         const Digest digest = values.text("digest") == "bounds" ? Digest::Bounds : Digest::CuboidMean;
         heads_.resize(headAt_.size());
         for (const RowId sequence : idsUpTo<RowId>(context.sequences()))
@@ -86,7 +87,7 @@ private:
     const HeadExtents headAt_;
     select::PromptStates<std::vector<float>> lastQueries_; // of each prompt's last token, [queryHeads, dim]
     std::vector<Head> heads_;
-    std::vector<HeadStep> next_;       // choices for layer nextLayer_, in the order of the present layer's items
+    Numbered<HeadStep> next_;          // choices for layer nextLayer_, in the order of the present layer's items
     std::optional<LayerId> nextLayer_; // the layer for which lookAhead has chosen
     std::vector<float> queries_;       // guessed for nextLayer_, [rows, queryHeads, dim]
 };
@@ -96,11 +97,11 @@ private:
 void ArkVale::scoreGroup(std::span<HeadStep> group) {
     HeadStep& first = group.front();
     const int dim = context_.shape.dim, pages = first.position / context_.spec.blockSize + 1;
-    first.queryAware.assign(std::size_t(pages), -std::numeric_limits<float>::infinity());
-    first.windowScores.resize(2 * std::size_t(dim));
+    first.queryAware.assign(pages, -std::numeric_limits<float>::infinity());
+    first.windowScores.resize(2 * dim);
     for (const HeadStep& item : group) {
         const PageDigests& digests = of(item.layer, item.sequence, item.kvHead).digests;
-        first.queryAgnostic.resize(std::size_t(std::min(pages, digests.pages())));
+        first.queryAgnostic.resize(std::min(pages, digests.pages()));
         select::rangeProducts(item.rows.q, context_.group(), dim, digests.ranges(), first.windowScores,
                               first.queryAgnostic);
         const float share = 1.f / float(int(group.size()) * context_.group());
@@ -117,17 +118,17 @@ void ArkVale::chooseGroup(std::span<HeadStep> group) {
     HeadStep& first = group.front();
     Head& head = of(first.layer, first.sequence, first.kvHead);
     const int pages = first.position / context_.spec.blockSize + 1;
-    const std::vector<float>& scores = first.queryAware;
+    const Numbered<float>& scores = first.queryAware;
     const auto visible = [&](int page) { return page >= first.firstBlock; };
     const auto better = [&](std::int32_t a, std::int32_t b) {
-        const float left = scores[std::size_t(a)], right = scores[std::size_t(b)];
+        const float left = scores[a], right = scores[b];
         return left != right ? left > right : a < b;
     };
-    std::vector<Origin> origins(std::size_t(pages),
-                                Origin::QueryAgnostic); // of pages that are resident and were not chosen now
-    std::vector<std::uint8_t> pinned(std::size_t(pages), 0);
+    Numbered<Origin> origins(pages,
+                             Origin::QueryAgnostic); // of pages that are resident and were not chosen now
+    Numbered<std::uint8_t> pinned(pages, 0);
     const auto pin = [&](int page, Origin origin) {
-        if (pinned[std::size_t(page)] == 0) pinned[std::size_t(page)] = 1, origins[std::size_t(page)] = origin;
+        if (pinned[page] == 0) pinned[page] = 1, origins[page] = origin;
     };
     for (int page = 0; page < std::min(budget_.sink, pages); ++page)
         if (visible(page)) pin(page, Origin::Sink);
@@ -137,19 +138,19 @@ void ArkVale::chooseGroup(std::span<HeadStep> group) {
     for (int page = std::max(budget_.sink, first.firstBlock); page < pages - budget_.window + 1; ++page)
         candidates.push_back(page);
     std::sort(candidates.begin(), candidates.end(), better);
-    for (std::size_t i = 0; i < std::min(candidates.size(), std::size_t(budget_.dynamic)); ++i)
+    for (std::size_t i = 0; i < std::min<std::size_t>(candidates.size(), Elements(budget_.dynamic)); ++i)
         pin(candidates[i], Origin::QueryAware);
 
     std::vector<std::int32_t> resident, victims;
     std::erase_if(head.resident, [&](std::int32_t page) { return !visible(page); });
     for (int page = first.firstBlock; page < pages; ++page) {
         const bool was = std::binary_search(head.resident.begin(), head.resident.end(), page);
-        if (was || pinned[std::size_t(page)] != 0) resident.push_back(page);
-        if (was && pinned[std::size_t(page)] == 0) victims.push_back(page);
+        if (was || pinned[page] != 0) resident.push_back(page);
+        if (was && pinned[page] == 0) victims.push_back(page);
     }
     // Lowest score first, of equals the lower page.
     std::sort(victims.begin(), victims.end(), [&](std::int32_t a, std::int32_t b) {
-        const float left = scores[std::size_t(a)], right = scores[std::size_t(b)];
+        const float left = scores[a], right = scores[b];
         return left != right ? left < right : a < b;
     });
     for (std::size_t i = 0; int(resident.size()) > budget_.resident && i < victims.size(); ++i)
@@ -159,25 +160,21 @@ void ArkVale::chooseGroup(std::span<HeadStep> group) {
         item.wanted = resident;
         item.selected.clear();
         for (const std::int32_t page : resident) {
-            const float score = scores[std::size_t(page)];
-            item.selected.push_back({page, origins[std::size_t(page)],
-                                     std::isfinite(score) ? score : std::numeric_limits<float>::quiet_NaN()});
+            const float score = scores[page];
+            item.selected.push_back(
+                {page, origins[page], std::isfinite(score) ? score : std::numeric_limits<float>::quiet_NaN()});
         }
     }
 }
 
 void ArkVale::scoreAll(std::span<HeadStep> heads) {
-    const auto shared = std::size_t(shared_);
-    context_.kernels.forEach(int(heads.size() / shared), [&](int i) {
-        const auto group = heads.subspan(std::size_t(i) * shared, shared);
+    forEachGroup(context_.kernels, heads, shared_, [&](std::span<HeadStep> group) {
         if (!group.front().dense) scoreGroup(group);
     });
 }
 
 void ArkVale::chooseAll(std::span<HeadStep> heads) {
-    const auto shared = std::size_t(shared_);
-    context_.kernels.forEach(int(heads.size() / shared), [&](int i) {
-        const auto group = heads.subspan(std::size_t(i) * shared, shared);
+    forEachGroup(context_.kernels, heads, shared_, [&](std::span<HeadStep> group) {
         if (!group.front().dense) chooseGroup(group);
     });
 }
@@ -220,13 +217,13 @@ void ArkVale::promptDone(LayerId layer, RowId sequence, int tokens, std::vector<
     const BlockLayout& layout = context_.cache.layout();
     const std::vector<float> lastQuery = lastQueries_.take(layer, sequence);
     if (!context_.plans[layer].sparse) return;
-    std::vector<HeadStep> items(std::size_t(context_.shape.kvHeads));
+    Numbered<HeadStep> items(context_.shape.kvHeads);
     const QueryExtents queryAt = context_.queries(1);
     for (const KvHeadId g : context_.kvHeads()) {
         Head& head = of(layer, sequence, g);
         const KvHead& cached = context_.cache.head(sequence, layer, g);
         for (int token = 0; token < tokens; ++token)
-            head.digests.append(context_.cache.storedKey(cached, token), std::size_t(layout.blockSize));
+            head.digests.append(context_.cache.storedKey(cached, token), layout.blockSize);
         HeadStep& item = items[index(g)];
         item.layer = layer;
         item.sequence = sequence;

@@ -1,6 +1,7 @@
 // AsyncTLS: a block filter chooses the blocks that are on the device, and a step attends to tokens that are chosen
 // among those of these blocks. The blocks that the filter chooses by one step's query are loaded for the next step, so
 // that their transfers have a whole step.
+#include "base/indexed.h"
 #include "core/select/common_parameters.h"
 #include "core/select/label_index.h"
 #include "core/select/memory_sizes.h"
@@ -47,7 +48,7 @@ private:
         std::vector<std::int32_t> next; // blocks that the latest query chose: with a lag, the next step's candidates
         std::vector<std::int32_t> candidates; // blocks among whose tokens this step chooses
         std::vector<TokenRange> ranges;       // the tokens of `candidates`
-        std::vector<float> blockScores;
+        Numbered<float> blockScores;
     };
     Head& of(LayerId layer, RowId sequence, KvHeadId kvHead) { return heads_[headAt_.offset(sequence, layer, kvHead)]; }
     void chooseCandidates(HeadStep& item, std::vector<float>& scores, std::vector<std::int32_t>& blocks);
@@ -67,8 +68,8 @@ private:
 /// bound of q.k, summed over the group. Writes the bounds to `scores`.
 void AsyncTls::chooseCandidates(HeadStep& item, std::vector<float>& scores, std::vector<std::int32_t>& blocks) {
     const int dim = context_.shape.dim, count = item.position / context_.spec.blockSize + 1;
-    item.windowScores.resize(2 * std::size_t(dim));
-    item.queryAware.resize(std::size_t(count));
+    item.windowScores.resize(2 * dim);
+    item.queryAware.resize(count);
     select::rangeProducts(item.rows.q, context_.group(), dim, item.head->index.ranges(), item.windowScores,
                           item.queryAware);
     scores = item.queryAware;
@@ -135,7 +136,7 @@ void AsyncTls::chooseOne(HeadStep& item) {
     item.selected.clear();
     for (const std::int32_t token : item.tokens)
         if (item.selected.empty() || item.selected.back().block != token / size)
-            item.selected.push_back({token / size, Origin::TokenLevel, head.blockScores[std::size_t(token / size)]});
+            item.selected.push_back({token / size, Origin::TokenLevel, head.blockScores[token / size]});
 }
 
 } // namespace

@@ -17,7 +17,7 @@ public:
           headAt_(context.heads()), scores_(headAt_.size()) {
         for (const RowId sequence : idsUpTo<RowId>(context.sequences()))
             for (std::vector<float>& scores : headAt_.part(std::span(scores_), sequence))
-                scores.reserve(std::size_t(context.maxTokensOf(sequence)));
+                scores.reserve(Elements(context.maxTokensOf(sequence)));
     }
 
     void prompt(const PromptChunk& chunk) override {
@@ -33,12 +33,11 @@ public:
     void choose(std::span<HeadStep> heads) override {
         forEachItem(context_.kernels, heads, [&](HeadStep& item) {
             const TokenRange visible{item.firstToken, item.position + 1};
-            const std::span<const float> scores = std::span<const float>(of(item.layer, item.sequence, item.kvHead))
-                                                      .subspan(std::size_t(item.firstToken));
+            const NumberedSpan<const float> all(of(item.layer, item.sequence, item.kvHead));
+            const NumberedSpan<const float> scores = all.from(item.firstToken);
             select::bestTokens({&visible, 1}, scores, budget_, item.order, item.tokens);
             item.queryAgnostic.clear();
-            for (const std::int32_t token : item.tokens)
-                item.queryAgnostic.push_back(scores[std::size_t(token - item.firstToken)]);
+            for (const std::int32_t token : item.tokens) item.queryAgnostic.push_back(scores[token - item.firstToken]);
             select::chooseTokens(item, item.queryAgnostic, Origin::QueryAgnostic, item.position + 1);
         });
     }

@@ -42,7 +42,7 @@ public:
             select::bestTokens({&visible, 1}, item.queryAware, heavy_, item.order, item.tokens);
             item.queryAgnostic.clear();
             for (const std::int32_t token : item.tokens)
-                item.queryAgnostic.push_back(item.queryAware[std::size_t(token - item.firstToken)]);
+                item.queryAgnostic.push_back(item.queryAware[token - item.firstToken]);
             select::chooseTokens(item, item.queryAgnostic, Origin::TokenLevel, item.position + 1);
         });
     }

@@ -1,4 +1,5 @@
 // H2O (Zhang et al., NeurIPS 2023): heavy hitters by accumulated attention, and recent tokens. The rest is gone.
+#include "base/indexed.h"
 #include "core/select/common_parameters.h"
 #include "core/select/memory_sizes.h"
 #include "core/select/prompt_attention.h"
@@ -38,8 +39,8 @@ public:
 
 private:
     struct Head {
-        std::vector<std::int32_t> tokens; // kept, ascending
-        std::vector<double> mass;         // attention that each token has received from all query heads of the group
+        Numbered<std::int32_t> tokens; // kept, ascending
+        Numbered<double> mass;         // attention that each token has received from all query heads of the group
         int heavy = 0, recent = 0;
     };
     Head& of(LayerId layer, RowId sequence, KvHeadId kvHead) { return heads_[headAt_.offset(sequence, layer, kvHead)]; }
@@ -60,12 +61,12 @@ private:
 /// Does full attention, and then goes over the keys a second time to add up the attention that every token received:
 /// the sum of a softmax is known only after the first pass.
 void H2o::attendPrompt(const PromptChunk& chunk) {
-    const std::size_t heads = std::size_t(context_.rules.queryHeads), queries = std::size_t(chunk.n) * heads;
+    const Elements heads(context_.rules.queryHeads), queries(chunk.n, heads);
     PromptMass& masses = promptMass_.of(chunk);
     masses.resize(heads);
     std::vector<double*> received;
     for (auto& mass : masses) {
-        mass.resize(std::size_t(chunk.promptTokens));
+        mass.resize(Elements(chunk.promptTokens));
         received.push_back(mass.data());
     }
     maxima_.resize(queries);
@@ -85,8 +86,8 @@ void H2o::promptDone(LayerId layer, RowId sequence, int tokens, std::vector<Pref
         Head all; // of the prompt's tokens
         all.heavy = share(heavyTokens_, heavyRatio_);
         all.recent = share(recentTokens_, recentRatio_);
-        all.mass.assign(std::size_t(tokens), 0.0);
-        all.tokens.resize(std::size_t(tokens));
+        all.mass.assign(tokens, 0.0);
+        all.tokens.resize(tokens);
         std::iota(all.tokens.begin(), all.tokens.end(), 0);
         for (int h = 0; h < context_.group(); ++h) {
             const std::vector<double>& received = masses[queryHeadAt.offset(g, h)];
@@ -94,7 +95,7 @@ void H2o::promptDone(LayerId layer, RowId sequence, int tokens, std::vector<Pref
         }
         evict(all);
         // A step first adds its token and then evicts one.
-        const auto most = std::size_t(std::min(all.heavy + all.recent + 1, context_.maxTokensOf(sequence)));
+        const int most = std::min(all.heavy + all.recent + 1, context_.maxTokensOf(sequence));
         Head& head = of(layer, sequence, g);
         head.heavy = all.heavy;
         head.recent = all.recent;
@@ -108,27 +109,27 @@ void H2o::promptDone(LayerId layer, RowId sequence, int tokens, std::vector<Pref
 /// Evicts tokens until heavy + recent are left: the last `recent` ones stay, and of the others the `heavy` ones that
 /// received most attention, of equal ones the older.
 void H2o::evict(Head& head) {
-    while (int(head.tokens.size()) > head.heavy + head.recent) {
-        const std::size_t others = head.tokens.size() - std::size_t(head.recent);
-        if (others > std::size_t(head.heavy) + 1) { // after the prompt many tokens are evicted at once
-            std::vector<float> mass(head.mass.begin(), head.mass.begin() + std::ptrdiff_t(others));
+    while (head.tokens.count() > head.heavy + head.recent) {
+        const int others = head.tokens.count() - head.recent;
+        if (others > head.heavy + 1) { // after the prompt many tokens are evicted at once
+            Numbered<float> mass(head.mass.begin(), head.mass.begin() + others);
             std::vector<std::int32_t> order, kept;
-            const TokenRange all{0, int(others)};
+            const TokenRange all{0, others};
             select::bestTokens({&all, 1}, mass, head.heavy, order, kept);
-            for (std::size_t i = others; i < head.tokens.size(); ++i) kept.push_back(std::int32_t(i));
+            for (int i = others; i < head.tokens.count(); ++i) kept.push_back(i);
             for (std::size_t i = 0; i < kept.size(); ++i) {
-                head.tokens[i] = head.tokens[std::size_t(kept[i])];
-                head.mass[i] = head.mass[std::size_t(kept[i])];
+                head.tokens[i] = head.tokens[kept[i]];
+                head.mass[i] = head.mass[kept[i]];
             }
             head.tokens.resize(kept.size());
             head.mass.resize(kept.size());
             return;
         }
-        std::size_t least = 0;
-        for (std::size_t i = 1; i < others; ++i)
+        int least = 0;
+        for (int i = 1; i < others; ++i)
             if (head.mass[i] <= head.mass[least]) least = i;
-        head.tokens.erase(head.tokens.begin() + std::ptrdiff_t(least));
-        head.mass.erase(head.mass.begin() + std::ptrdiff_t(least));
+        head.tokens.erase(head.tokens.begin() + least);
+        head.mass.erase(head.mass.begin() + least);
     }
 }
 
@@ -141,7 +142,7 @@ void H2o::choose(std::span<HeadStep> heads) {
         }
         item.tokens.assign(head.tokens.begin(), head.tokens.end());
         item.queryAgnostic.assign(head.mass.begin(), head.mass.end());
-        const std::size_t recent = std::min(item.tokens.size(), std::size_t(head.recent) + 1);
+        const std::size_t recent = std::min<std::size_t>(item.tokens.size(), Elements(head.recent + 1));
         select::chooseTokens(item, item.queryAgnostic, Origin::QueryAgnostic, item.tokens[item.tokens.size() - recent]);
     }
 }
@@ -151,7 +152,7 @@ void H2o::accumulate(HeadStep& item) {
     Head& head = of(item.layer, item.sequence, item.kvHead);
     item.windowScores.resize(item.tokens.size());
     for (int h = 0; h < context_.group(); ++h) {
-        const float* q = item.rows.q + std::size_t(h) * std::size_t(context_.shape.dim);
+        const float* q = item.rows.q + h * context_.shape.dim;
         select::attentionLogits(item.views, q, context_.shape.dim, context_.spec.blockSize, context_.rules.scale,
                                 context_.spec.bias.scale, item.windowScores.data());
         select::softmax(item.windowScores);

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "base/extents.h"
-#include "base/ids.h"
+#include "base/indexed.h"
 #include "core/kv/kv_cache.h"
 #include "kernels/kernels.h"
 #include "kernels/selection.h"
@@ -59,7 +59,7 @@ struct HeadRows {
 
 /// What of HeadStep::wanted had to be brought to the device.
 struct HeadLoads {
-    std::vector<std::uint8_t> hit; // of `wanted`: 1: it was there
+    Numbered<std::uint8_t> hit; // of `wanted`: 1: it was there
     std::vector<CopyItem> copies;
     int count = 0; // blocks
 };
@@ -90,20 +90,26 @@ struct HeadStep {
     int stale = -1; // blocks this query would have chosen that are not on the device yet; -1: the method does not lag
 
     // Scratch that keeps its memory from step to step, free for the selector.
-    std::vector<float> windowScores, queryAware, queryAgnostic;
+    Numbered<float> windowScores, queryAware, queryAgnostic;
     std::vector<std::int32_t> order;
 
     // Filled by the engine.
     HeadLoads loads;
     FetchedAhead ahead;
     std::vector<KvBlockView> views; // what is attended
-    std::vector<float> lse, fullLse;
+    Numbered<float> lse, fullLse;
     AlignedBuffer<float> gathered; // the tokens of a choice by token, as blocks
 };
 
 /// Runs `work` for every item, on all threads.
 template <class Work> void forEachItem(Kernels& kernels, std::span<HeadStep> items, Work&& work) {
-    kernels.forEach(int(items.size()), [&](int i) { work(items[std::size_t(i)]); });
+    const NumberedSpan<HeadStep> all(items);
+    kernels.forEach(all.count(), [&](int i) { work(all[i]); });
+}
+/// Runs `work` for every `shared` items that follow each other, on all threads.
+template <class Work> void forEachGroup(Kernels& kernels, std::span<HeadStep> items, int shared, Work&& work) {
+    const NumberedSpan<HeadStep> all(items);
+    kernels.forEach(all.count() / shared, [&](int i) { work(all.part(i * shared, shared)); });
 }
 
 /// Blocks asked for before the attention that needs them.

@@ -38,7 +38,7 @@ void IndexedBlocks::score(KvHeadId kvHead, std::vector<float>& scores) const {
     const int size = context_.spec.blockSize, head = int(kvHead) / (context_.shape.kvHeads / config_.heads);
     const int visible = keys_.visible();
     const float* const products = keys_.products(head);
-    scores.resize(std::size_t((visible + size - 1) / size));
+    scores.resize(Elements((visible + size - 1) / size));
     for (int b = 0; b < int(scores.size()); ++b)
         scores[std::size_t(b)] = *std::max_element(products + b * size, products + std::min(visible, (b + 1) * size));
 }

@@ -38,7 +38,7 @@ float* IndexerKeys::ask(LayerId layer, RowId sequence, int n) {
 }
 
 void IndexerKeys::rotate(float* x, RowId sequence, int first, int n, int heads) {
-    rows_.resize(std::size_t(n));
+    rows_.resize(n);
     std::iota(rows_.begin(), rows_.end(), context_.rope.first(int(sequence)) + first);
     RopeArgs args;
     args.x = x;

@@ -2,6 +2,7 @@
 // small key for each cached token, the queries of some tokens, and the products of a query with the keys.
 #pragma once
 
+#include "base/indexed.h"
 #include "core/select/selector.h"
 
 #include <functional>
@@ -58,7 +59,7 @@ private:
     RowId sequence_{};
     std::vector<float> products_; // [heads, visible_]
     int visible_ = 0;
-    std::vector<std::int32_t> rows_; // of the tables of the rotation
+    Numbered<std::int32_t> rows_; // of the tables of the rotation
 };
 
 } // namespace kvscope::select

@@ -2,6 +2,7 @@
 // applied to this layer's input, in the few directions along which queries of that layer vary most.
 //   InfiniGen: Efficient Generative Inference of Large Language Models with Dynamic KV Cache Management; the grouped
 //   form is SparDA's baseline. The original picks tokens for every query head: infinigen_token.cpp.
+#include "base/indexed.h"
 #include "core/math/symmetric_eigen.h"
 #include "core/select/common_parameters.h"
 #include "core/select/lookahead.h"
@@ -20,7 +21,7 @@ namespace {
 struct PartialKeys {
     std::vector<double> gram; // [dim, dim] of the group's mean queries of the first prompt tokens; freed afterwards
     std::vector<float> skew;  // [dims, dim]
-    std::vector<float> keys;  // [tokens, dims]
+    Numbered<float> keys;     // [tokens, dims]
 };
 
 class InfinigenSelector final : public LookaheadSelector {

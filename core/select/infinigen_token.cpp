@@ -1,6 +1,7 @@
 // InfiniGen in its original form: every query head fetches tokens of its own, as many as matter, one layer ahead.
 //   InfiniGen: Efficient Generative Inference of Large Language Models with Dynamic KV Cache Management (Lee et al.,
 //   2024)
+#include "base/indexed.h"
 #include "core/math/symmetric_eigen.h"
 #include "core/select/common_parameters.h"
 #include "core/select/memory_sizes.h"
@@ -26,11 +27,10 @@ public:
     InfinigenToken(const SelectorContext& context, const ParameterValues& values)
         : context_(context), alpha_(float(values.number("alpha"))), maxTokens_(values.integer("max_num_kv")),
           warmUp_(values.integer("warmup_tokens")),
-          columns_(std::max<std::size_t>(1, std::size_t(values.number("partial_ratio") * context.shape.dim))),
+          columns_(std::max(1, int(values.number("partial_ratio") * context.shape.dim))),
           headAt_(context.sequences(), context.shape.layers, context.shape.kvHeads, context.group()),
-          heads_(headAt_.size()), promptQueries_(context),
-          chosen_(std::size_t(context.sequences() * context.rules.queryHeads)),
-          unions_(std::size_t(context.sequences() * context.shape.kvHeads)), attended_(chosen_.size()) {}
+          heads_(headAt_.size()), promptQueries_(context), chosen_(context.sequences() * context.rules.queryHeads),
+          unions_(context.sequences() * context.shape.kvHeads), attended_(chosen_.size()) {}
 
     void prompt(const PromptChunk& chunk) override;
     void promptDone(LayerId layer, RowId sequence, int tokens, std::vector<PrefetchRequest>&) override;
@@ -47,7 +47,7 @@ private:
     /// The memory of one (sequence, layer, query head) on the device.
     struct Partial {
         std::vector<float> basis; // [columns, dim]: directions along which the head's queries are largest
-        std::vector<float> keys;  // [tokens, columns]: every key along these directions
+        Numbered<float> keys;     // [tokens, columns]: every key along these directions
     };
     /// queryHead: of the KV head's group.
     Partial& of(LayerId layer, RowId sequence, KvHeadId kvHead, int queryHead) {
@@ -60,16 +60,16 @@ private:
     const SelectorContext context_;
     const float alpha_;
     const int maxTokens_, warmUp_;
-    const std::size_t columns_;
+    const int columns_;
     const Extents<RowId, LayerId, KvHeadId, int> headAt_;
     std::vector<Partial> heads_;
     select::PromptStates<std::vector<float>> promptQueries_; // [tokens, queryHeads, dim]
     // What lookAhead chose for the next layer, in the order of the present layer's items: chosen_ has the tokens of
     // each query head, unions_ the tokens that any query head of an item's group chose.
-    std::vector<std::vector<std::int32_t>> chosen_, unions_;
-    std::vector<std::vector<std::int32_t>> attended_; // chosen_ of the layer that attends now
+    Numbered<std::vector<std::int32_t>> chosen_, unions_;
+    Numbered<std::vector<std::int32_t>> attended_; // chosen_ of the layer that attends now
     std::vector<float> queries_;
-    std::vector<AlignedBuffer<float>> gathered_; // [item * group + head]
+    Numbered<AlignedBuffer<float>> gathered_; // [item * group + head]
 };
 
 void InfinigenToken::prompt(const PromptChunk& chunk) {
@@ -106,7 +106,7 @@ std::vector<float> InfinigenToken::directions(const std::vector<float>& queries,
     }
     std::vector<std::int32_t> order, kept;
     const TokenRange all{0, int(dim)};
-    select::bestTokens({&all, 1}, size, int(columns_), order, kept);
+    select::bestTokens({&all, 1}, size, columns_, order, kept);
     std::vector<float> basis;
     for (const std::int32_t i : kept)
         for (std::size_t c = 0; c < dim; ++c) basis.push_back(float(eigen.vectors[std::size_t(i) * dim + c]));
@@ -123,9 +123,9 @@ void InfinigenToken::promptDone(LayerId layer, RowId sequence, int tokens, std::
         Partial& partial = of(layer, sequence, g, inGroup);
         partial.basis = directions(queries, g, inGroup, tokens);
         partial.keys.clear();
-        partial.keys.reserve(std::size_t(context_.maxTokensOf(sequence)) * columns_);
+        partial.keys.reserve(Elements(context_.maxTokensOf(sequence), columns_));
         const KvHead& head = context_.cache.head(sequence, layer, g);
-        std::vector<float> key(std::size_t(context_.shape.dim));
+        Numbered<float> key(context_.shape.dim);
         for (int token = 0; token < tokens; ++token) {
             layout.readKey(context_.cache.storeBlock(head, layout.blockOf(token)), layout.rowOf(token), key.data());
             appendKey(partial, key.data());
@@ -134,8 +134,8 @@ void InfinigenToken::promptDone(LayerId layer, RowId sequence, int tokens, std::
 }
 
 void InfinigenToken::appendKey(Partial& partial, const float* key) const {
-    const auto dim = std::size_t(context_.shape.dim);
-    for (std::size_t i = 0; i < columns_; ++i)
+    const int dim = context_.shape.dim;
+    for (int i = 0; i < columns_; ++i)
         partial.keys.push_back(std::inner_product(key, key + dim, partial.basis.data() + i * dim, 0.f));
 }
 
@@ -149,13 +149,15 @@ void InfinigenToken::append(std::span<HeadStep> heads) {
 /// @return the estimated logits of the keys from `firstToken` on: products along the head's directions, scaled like
 /// logits
 std::vector<float> InfinigenToken::scores(const Partial& partial, const float* query, int firstToken) const {
-    const auto dim = std::size_t(context_.shape.dim);
+    const int dim = context_.shape.dim;
     std::vector<float> along, result;
-    for (std::size_t i = 0; i < columns_; ++i)
+    for (int i = 0; i < columns_; ++i)
         along.push_back(context_.rules.scale *
                         std::inner_product(query, query + dim, partial.basis.data() + i * dim, 0.f));
-    for (std::size_t at = std::size_t(firstToken) * columns_; at < partial.keys.size(); at += columns_)
-        result.push_back(std::inner_product(along.begin(), along.end(), partial.keys.data() + at, 0.f));
+    const int tokens = int(partial.keys.size()) / columns_;
+    const RowsOf keys(partial.keys.data(), columns_);
+    for (int token = firstToken; token < tokens; ++token)
+        result.push_back(std::inner_product(along.begin(), along.end(), keys[token], 0.f));
     return result;
 }
 
@@ -164,28 +166,27 @@ std::vector<float> InfinigenToken::scores(const Partial& partial, const float* q
 void InfinigenToken::lookAhead(std::span<HeadStep> heads, std::vector<PrefetchRequest>& requests) {
     const LayerId target = next(heads[0].layer);
     if (!context_.plans.sparse(target)) return;
-    const auto dim = std::size_t(context_.shape.dim);
-    const Extents<int, int> headAt(int(heads.size()), context_.group()); // of an item's query heads
+    const NumberedSpan<HeadStep> items(heads);
+    const Extents<int, int> headAt(items.count(), context_.group()); // of an item's query heads
     select::nextQueries(context_, target, heads, queries_);
     const auto firstTokenOf = [&](const HeadStep& item) { return context_.rules.firstTokenOf(target, item.position); };
-    std::vector<std::vector<float>> scored(headAt.size());
-    std::vector<std::int64_t> near(scored.size());
-    context_.kernels.forEach(int(scored.size()), [&](int i) {
-        const auto at = std::size_t(i);
-        const HeadStep& item = heads[std::size_t(i / context_.group())];
-        auto& mine = scored[at];
-        mine = scores(of(target, item.sequence, item.kvHead, i % context_.group()), queries_.data() + at * dim,
-                      firstTokenOf(item));
+    const RowsOf queries(queries_.data(), context_.shape.dim);
+    Numbered<std::vector<float>> scored(headAt.size());
+    Numbered<std::int64_t> near(scored.size());
+    context_.kernels.forEach(scored.count(), [&](int i) {
+        const HeadStep& item = items[i / context_.group()];
+        auto& mine = scored[i];
+        mine = scores(of(target, item.sequence, item.kvHead, i % context_.group()), queries[i], firstTokenOf(item));
         if (mine.empty()) return;
         const float limit = *std::max_element(mine.begin(), mine.end()) - alpha_;
-        near[at] = std::count_if(mine.begin(), mine.end(), [&](float s) { return s > limit; });
+        near[i] = std::count_if(mine.begin(), mine.end(), [&](float s) { return s > limit; });
     });
     const std::int64_t mean = std::accumulate(near.begin(), near.end(), std::int64_t(0)) / std::int64_t(near.size());
     const int count = int(std::clamp<std::int64_t>(mean, 1, maxTokens_));
-    context_.kernels.forEach(int(heads.size()), [&](int i) {
-        const HeadStep& item = heads[std::size_t(i)];
+    context_.kernels.forEach(items.count(), [&](int i) {
+        const HeadStep& item = items[i];
         std::vector<std::int32_t> order;
-        auto& all = unions_[std::size_t(i)];
+        auto& all = unions_[i];
         all.assign(1, item.position); // the newest token is at hand
         for (int h = 0; h < context_.group(); ++h) {
             const std::size_t at = headAt.offset(i, h);
@@ -234,36 +235,39 @@ Selector::Loads InfinigenToken::load(std::span<HeadStep> heads) {
 
 /// Lets each query head attend to its own tokens, which lie among the tokens gathered for its group.
 bool InfinigenToken::attend(std::span<HeadStep> heads) {
-    const auto group = std::size_t(context_.group()), dim = std::size_t(context_.shape.dim);
-    const auto valueDim = std::size_t(context_.shape.valueDim);
+    const int group = context_.group(), dim = context_.shape.dim, valueDim = context_.shape.valueDim;
+    const NumberedSpan<HeadStep> steps(heads);
     const BlockLayout& layout = context_.cache.layout();
     const int size = layout.blockSize;
-    gathered_.resize(std::max(gathered_.size(), heads.size() * group));
-    std::vector<std::vector<KvBlockView>> views(heads.size() * group);
-    context_.kernels.forEach(int(views.size()), [&](int i) {
-        const HeadStep& item = heads[std::size_t(i) / group];
-        const auto& own = attended_[std::size_t(i)];
-        auto& buffer = gathered_[std::size_t(i)];
-        const std::size_t blocks = (own.size() + std::size_t(size) - 1) / std::size_t(size);
-        if (buffer.size() < blocks * layout.floats()) buffer = AlignedBuffer<float>(blocks * layout.floats());
-        std::size_t from = 0; // of the group's tokens
-        for (std::size_t t = 0; t < own.size(); ++t) {
-            while (item.tokens[from] != own[t]) ++from;
-            float* block = buffer.data() + t / std::size_t(size) * layout.floats();
-            const float* source = item.gathered.data() + from / std::size_t(size) * layout.floats();
-            layout.copyToken(source, int(from) % size, block, int(t) % size);
-            if (t % std::size_t(size) == 0)
-                views[std::size_t(i)].push_back(layout.view(block, std::min(size, int(own.size() - t))));
+    gathered_.resize(std::max(gathered_.count(), steps.count() * group));
+    Numbered<std::vector<KvBlockView>> views(steps.count() * group);
+    context_.kernels.forEach(views.count(), [&](int i) {
+        const HeadStep& item = steps[i / group];
+        const auto& own = attended_[i];
+        auto& buffer = gathered_[i];
+        const int count = int(own.size());
+        const Elements floats((count + size - 1) / size, layout.floats());
+        if (buffer.size() < floats) buffer = AlignedBuffer<float>(floats);
+        const RowsOf<float> blocks(buffer.data(), layout.floats());
+        const RowsOf<const float> sources(item.gathered.data(), layout.floats());
+        auto next = item.tokens.begin(); // of the group's tokens
+        int t = 0;
+        for (const std::int32_t token : own) {
+            next = std::find(next, item.tokens.end(), token);
+            const int from = int(next - item.tokens.begin());
+            layout.copyToken(sources[from / size], from % size, blocks[t / size], t % size);
+            if (t % size == 0) views[i].push_back(layout.view(blocks[t / size], std::min(size, count - t)));
+            ++t;
         }
     });
     std::vector<AttentionItem> items;
-    for (std::size_t i = 0; i < views.size(); ++i) {
-        HeadStep& item = heads[i / group];
-        const std::size_t h = i % group;
+    for (int i = 0; i < views.count(); ++i) {
+        HeadStep& item = steps[i / group];
+        const int h = i % group;
         items.push_back({item.rows.q + h * dim, views[i].data(), std::int32_t(views[i].size()),
                          item.rows.out + h * valueDim, item.lse.empty() ? nullptr : item.lse.data() + h});
     }
-    context_.kernels.blockAttention({1, int(dim), size, int(dim), int(valueDim), context_.rules.scale,
+    context_.kernels.blockAttention({1, dim, size, dim, valueDim, context_.rules.scale,
                                      context_.spec.bias.scale, items, int(valueDim)});
     return true;
 }

@@ -1,5 +1,6 @@
 // InfLLM (Xiao et al., NeurIPS 2024): blocks of distant context, found by a few representative tokens of each and
 // attended as if they all lay at the edge of the local window.
+#include "base/indexed.h"
 #include "core/select/common_parameters.h"
 #include "core/select/infllm_budget.h"
 #include "core/select/memory_sizes.h"
@@ -43,10 +44,10 @@ public:
 
 private:
     struct Head {
-        AlignedBuffer<float> plainKeys;        // [blocks][dim, blockSize] before rotation, laid out as in a KV block
-        std::vector<std::vector<double>> mass; // [group][token] received inside the local window
-        std::vector<float> representatives;    // [blocks, group, dim]
-        int represented = 0;                   // blocks
+        AlignedBuffer<float> plainKeys;     // [blocks][dim, blockSize] before rotation, laid out as in a KV block
+        Numbered<Numbered<double>> mass;    // [group][token] received inside the local window
+        std::vector<float> representatives; // [blocks, group, dim]
+        int represented = 0;                // blocks
     };
     Head& of(LayerId layer, RowId sequence, KvHeadId kvHead) { return heads_[headAt_.offset(sequence, layer, kvHead)]; }
     /// The oldest block that a query at `position` sees at its true distance.
@@ -61,8 +62,8 @@ private:
     void place(HeadStep& item, const PromptChunk& chunk, int position, KvHeadId kvHead) const;
     void rotateFixed(std::span<HeadStep> heads);
     void represent(Head& head, int blocks);
-    void rankCached(std::span<const HeadStep> heads, std::size_t first);
-    double worthOf(std::size_t index, const KvBlockView& view) const;
+    void rankCached(std::span<const HeadStep> heads, int first);
+    double worthOf(int index, const KvBlockView& view) const;
     void scoreGroup(std::span<HeadStep> group);
     void reserve(int items);
     /// Of plainKeys: [blocks][dim, blockSize].
@@ -84,10 +85,10 @@ private:
     const HeadExtents headAt_;
     std::vector<Head> heads_;
     AlignedBuffer<float> fixedQueries_; // [items, group, dim] rotated as if `local_tokens` after the keys
-    std::vector<std::int32_t> fixedRows_;
-    std::vector<std::vector<float>> logits_; // [query head] while a prompt is read
+    Numbered<std::int32_t> fixedRows_;
+    Numbered<Numbered<float>> logits_; // [query head] while a prompt is read
     // Attention in two parts.
-    std::vector<std::vector<KvBlockView>> nearViews_, farViews_; // [item]
+    Numbered<std::vector<KvBlockView>> nearViews_, farViews_; // [item]
     std::vector<float> farOut_, nearLse_, farLse_;
     // Of the items that there is room for: fixedQueries_ [items, group, dim], farOut_ [items, group, valueDim], and the
     // log-sum-exps [items, group].
@@ -95,7 +96,7 @@ private:
     Extents<int, int> lseAt_;
     std::vector<AttentionItem> items_;
     // A prompt: its tokens as if they were steps, and their mean query [kvHeads, group, dim].
-    std::vector<HeadStep> promptSteps_, pieceSteps_;
+    Numbered<HeadStep> promptSteps_, pieceSteps_;
     std::vector<float> meanQuery_;
 };
 
@@ -103,15 +104,15 @@ InfLlm::InfLlm(const SelectorContext& context, const ParameterValues& values)
     : context_(context), budget_(values), representativeTokens_(values.integer("repr_topk")),
       shared_(values.text("groups") == "layer" ? context.shape.kvHeads : 1),
       together_(values.text("prefill") == "sparse" ? values.integer("exc_block") : 0), headAt_(context.heads()),
-      heads_(headAt_.size()), logits_(std::size_t(context.rules.queryHeads)) {
+      heads_(headAt_.size()), logits_(context.rules.queryHeads) {
     for (const RowId sequence : idsUpTo<RowId>(context.sequences())) {
         const int tokens = context.maxTokensOf(sequence);
         const int blocks = (tokens + context.spec.blockSize - 1) / context.spec.blockSize;
         for (Head& head : headAt_.part(std::span(heads_), sequence)) {
             head.plainKeys = AlignedBuffer<float>(keysAt(blocks).size());
             head.representatives.resize(representativesAt(blocks).size());
-            head.mass.resize(std::size_t(context.group()));
-            for (auto& mass : head.mass) mass.reserve(std::size_t(tokens));
+            head.mass.resize(context.group());
+            for (auto& mass : head.mass) mass.reserve(tokens);
         }
     }
     reserve(context.sequences() * context.shape.kvHeads);
@@ -124,7 +125,7 @@ void InfLlm::reserve(int items) {
     outAt_ = Extents<int, int, int>(items, context_.group(), context_.shape.valueDim);
     lseAt_ = Extents<int, int>(items, context_.group());
     fixedQueries_ = AlignedBuffer<float>(queryAt_.size());
-    fixedRows_.resize(std::size_t(items));
+    fixedRows_.resize(items);
     nearViews_.resize(fixedRows_.size());
     farViews_.resize(fixedRows_.size());
     farOut_.resize(outAt_.size());
@@ -143,13 +144,13 @@ void InfLlm::keep(Head& head, int position, const float* plainKey) {
 /// mean key of the block's tokens that received most attention while they were in the window.
 void InfLlm::represent(Head& head, int blocks) {
     const Extents<int, int> keyAt(context_.shape.dim, context_.spec.blockSize); // of a block
-    std::vector<float> mass;
+    Numbered<float> mass;
     std::vector<std::int32_t> order, best;
     for (; head.represented < blocks; ++head.represented) {
         const int block = head.represented, first = block * context_.spec.blockSize;
         const float* keys = head.plainKeys.data() + keysAt(block + 1).first(block);
         for (int h = 0; h < context_.group(); ++h) {
-            const auto begin = head.mass[std::size_t(h)].begin() + first;
+            const auto begin = head.mass[h].begin() + first;
             mass.assign(begin, begin + context_.spec.blockSize);
             const TokenRange rows{0, context_.spec.blockSize};
             select::bestTokens({&rows, 1}, mass, representativeTokens_, order, best);
@@ -180,20 +181,20 @@ void InfLlm::read(const PromptChunk& chunk, int begin, int end) {
         const KvHeadId g{h / context_.group()};
         const int inGroup = h % context_.group();
         Head& head = of(chunk.layer, chunk.sequence, g);
-        auto& mass = head.mass[std::size_t(inGroup)];
-        auto& logits = logits_[std::size_t(h)];
-        mass.resize(std::size_t(end), 0.0);
+        auto& mass = head.mass[inGroup];
+        auto& logits = logits_[h];
+        mass.resize(end, 0.0);
         std::vector<KvBlockView> views;
         for (int position = begin; position < end; ++position) {
             const int firstToken = context_.rules.firstTokenOf(chunk.layer, position);
             const int oldest = std::max(firstToken, firstLocal(position, firstToken / size) * size);
             select::storeViews(context_, chunk.layer, chunk.sequence, g, {oldest, position + 1}, views);
-            logits.resize(std::size_t(position + 1 - oldest));
+            logits.resize(position + 1 - oldest);
             const float* q = chunk.rows.q + queryAt.first(position - chunk.first, g, inGroup);
             select::attentionLogits(views, q, context_.shape.dim, size, context_.rules.scale, context_.spec.bias.scale,
                                     logits.data());
             select::softmax(logits);
-            for (std::size_t j = 0; j < logits.size(); ++j) mass[std::size_t(oldest) + j] += double(logits[j]);
+            for (int j = 0; j < logits.count(); ++j) mass[oldest + j] += double(logits[j]);
         }
     });
 }
@@ -208,7 +209,7 @@ void InfLlm::promptDone(LayerId layer, RowId sequence, int tokens, std::vector<P
 void InfLlm::scoreGroup(std::span<HeadStep> group) {
     HeadStep& first = group.front();
     const int blocks = firstLocal(first.position, first.firstBlock);
-    first.queryAware.assign(std::size_t(blocks), 0.f);
+    first.queryAware.assign(blocks, 0.f);
     for (const HeadStep& item : group) {
         const Head& head = of(item.layer, item.sequence, item.kvHead);
         const std::vector<float>& q = item.windowScores;
@@ -217,7 +218,7 @@ void InfLlm::scoreGroup(std::span<HeadStep> group) {
             const float* keys = head.representatives.data() + representativeAt.first(b);
             float sum = 0;
             for (std::size_t c = 0; c < q.size(); ++c) sum += q[c] * keys[c];
-            first.queryAware[std::size_t(b)] += sum;
+            first.queryAware[b] += sum;
         }
     }
 }
@@ -251,27 +252,25 @@ void InfLlm::score(std::span<HeadStep> heads) {
     rotateFixed(heads);
     for (std::size_t i = 0; i < heads.size(); ++i)
         heads[i].windowScores.assign(fixedQuery(int(i)), fixedQuery(int(i)) + queryAt_.under(0));
-    const auto shared = std::size_t(shared_);
-    context_.kernels.forEach(int(heads.size() / shared),
-                             [&](int i) { scoreGroup(heads.subspan(std::size_t(i) * shared, shared)); });
+    forEachGroup(context_.kernels, heads, shared_, [&](std::span<HeadStep> group) { scoreGroup(group); });
 }
 
 void InfLlm::choose(std::span<HeadStep> heads) {
-    for (std::size_t i = 0; i < heads.size(); i += std::size_t(shared_)) {
-        HeadStep& first = heads[i];
+    for (NumberedSpan<HeadStep> left = heads; !left.empty(); left = left.from(shared_)) {
+        HeadStep& first = left.front();
         const int local = firstLocal(first.position, first.firstBlock);
         const int init = std::min(budget_.initBlocks, local), from = std::max(first.firstBlock, init);
         const TokenRange context{from, std::max(from, local)}; // of blocks
-        select::bestTokens({&context, 1}, std::span(first.queryAware).subspan(std::size_t(from)), budget_.topk,
-                           first.order, first.tokens);
+        select::bestTokens({&context, 1}, NumberedSpan<float>(first.queryAware).from(from), budget_.topk, first.order,
+                           first.tokens);
         std::vector<SelectedBlock> selected;
-        const auto score = [&](int block) { return first.queryAware[std::size_t(block)]; };
+        const auto score = [&](int block) { return first.queryAware[block]; };
         for (int block = first.firstBlock; block < init; ++block)
             selected.push_back({block, Origin::Sink, std::numeric_limits<float>::quiet_NaN()});
         for (const std::int32_t block : first.tokens) selected.push_back({block, Origin::QueryAware, score(block)});
         for (int block = local; block <= first.position / context_.spec.blockSize; ++block)
             selected.push_back({block, Origin::Window, std::numeric_limits<float>::quiet_NaN()});
-        for (HeadStep& item : heads.subspan(i, std::size_t(shared_))) {
+        for (HeadStep& item : left.first(shared_)) {
             item.selected = selected;
             item.wanted.clear();
             for (const SelectedBlock& block : selected) item.wanted.push_back(block.block);
@@ -300,7 +299,7 @@ void InfLlm::choosePiece(const PromptChunk& chunk, int begin, int end) {
         const float* q = chunk.rows.plainQ + queryAt.first(i);
         for (std::size_t c = 0; c < meanQuery_.size(); ++c) meanQuery_[c] += q[c] / float(end - begin);
     }
-    pieceSteps_.resize(std::size_t(context_.shape.kvHeads));
+    pieceSteps_.resize(context_.shape.kvHeads);
     for (const KvHeadId g : context_.kvHeads()) {
         HeadStep& item = pieceSteps_[index(g)];
         place(item, chunk, begin, g);
@@ -327,11 +326,11 @@ void InfLlm::attendPiece(const PromptChunk& chunk, int begin, int end) {
     const QueryExtents queryAt = context_.queries(chunk.n), outAt = context_.outputs(chunk.n);
     choosePiece(chunk, begin, end);
     reserve(kTokens * kvHeads);
-    promptSteps_.resize(std::size_t(kTokens * kvHeads));
+    promptSteps_.resize(kTokens * kvHeads);
     for (int first = begin; first < end; first += kTokens) {
-        const std::span<HeadStep> steps(promptSteps_.data(), std::size_t(std::min(kTokens, end - first) * kvHeads));
-        context_.kernels.forEach(int(steps.size()), [&](int i) {
-            HeadStep& item = steps[std::size_t(i)];
+        const NumberedSpan<HeadStep> steps(promptSteps_.data(), std::min(kTokens, end - first) * kvHeads);
+        context_.kernels.forEach(steps.count(), [&](int i) {
+            HeadStep& item = steps[i];
             const KvHeadId g{i % kvHeads};
             const int position = first + i / kvHeads, row = position - chunk.first;
             place(item, chunk, position, g);
@@ -384,12 +383,12 @@ bool InfLlm::attend(std::span<HeadStep> heads) {
     context_.kernels.blockAttention(args);
     for (std::size_t i = 0; i < heads.size(); ++i)
         for (int h = 0; h < context_.group(); ++h) {
-            const std::size_t at = lseAt_.offset(int(i), h), inGroup = std::size_t(h);
+            const std::size_t at = lseAt_.offset(int(i), h);
             const float near = nearLse_[at];
             const float far = farViews_[i].empty() ? -std::numeric_limits<float>::infinity() : farLse_[at];
             const float most = std::max(near, far),
                         total = most + std::log(std::exp(near - most) + std::exp(far - most));
-            if (inGroup < heads[i].lse.size()) heads[i].lse[inGroup] = total;
+            if (h < heads[i].lse.count()) heads[i].lse[h] = total;
             if (farViews_[i].empty()) continue;
             const float nearShare = std::exp(near - total), farShare = std::exp(far - total);
             float* out = heads[i].rows.out + outAt_.first(0, h);
@@ -401,35 +400,35 @@ bool InfLlm::attend(std::span<HeadStep> heads) {
 
 /// Adds to `mass` the attention that this step's queries gave to the tokens of the local window.
 void InfLlm::after(std::span<HeadStep> heads, std::vector<PrefetchRequest>&) {
-    context_.kernels.forEach(int(heads.size()), [&](int i) {
-        HeadStep& item = heads[std::size_t(i)];
+    const NumberedSpan<HeadStep> items(heads);
+    context_.kernels.forEach(items.count(), [&](int i) {
+        HeadStep& item = items[i];
         Head& head = of(item.layer, item.sequence, item.kvHead);
         const int begin =
             std::max(item.firstToken, firstLocal(item.position, item.firstBlock) * context_.spec.blockSize);
-        item.windowScores.resize(std::size_t(item.position + 1 - begin));
+        item.windowScores.resize(item.position + 1 - begin);
         for (int h = 0; h < context_.group(); ++h) {
-            select::attentionLogits(nearViews_[std::size_t(i)], item.rows.q + queryAt_.first(0, h), context_.shape.dim,
+            select::attentionLogits(nearViews_[i], item.rows.q + queryAt_.first(0, h), context_.shape.dim,
                                     context_.spec.blockSize, context_.rules.scale, context_.spec.bias.scale,
                                     item.windowScores.data());
             select::softmax(item.windowScores);
-            double* const mass = head.mass[std::size_t(h)].data() + begin;
+            double* const mass = head.mass[h].data() + begin;
             for (std::size_t j = 0; j < item.windowScores.size(); ++j) mass[j] += double(item.windowScores[j]);
         }
     });
     if (!context_.ranksBlocks || !context_.cache.offloaded(heads[0].layer)) return;
-    const auto shared = std::size_t(shared_);
-    context_.kernels.forEach(int(heads.size() / shared), [&](int set) {
-        const std::size_t first = std::size_t(set) * shared;
-        rankCached(heads.subspan(first, shared), first);
+    context_.kernels.forEach(items.count() / shared_, [&](int set) {
+        const int first = set * shared_;
+        rankCached(items.part(first, shared_), first);
     });
 }
 
 /// @return the attention that the query heads of item `index` gave to a block beyond the window, added up
-double InfLlm::worthOf(std::size_t index, const KvBlockView& view) const {
-    std::vector<float> logits(std::size_t(context_.spec.blockSize));
+double InfLlm::worthOf(int index, const KvBlockView& view) const {
+    Numbered<float> logits(context_.spec.blockSize);
     double worth = 0;
     for (int h = 0; h < context_.group(); ++h) {
-        const std::size_t at = lseAt_.offset(int(index), h);
+        const std::size_t at = lseAt_.offset(index, h);
         const double near = double(nearLse_[at]), far = double(farLse_[at]), most = std::max(near, far),
                      total = most + std::log(std::exp(near - most) + std::exp(far - most));
         const std::size_t tokens =
@@ -442,7 +441,7 @@ double InfLlm::worthOf(std::size_t index, const KvBlockView& view) const {
 
 /// How recent the resident blocks of a set count as. Those that will leave the window were never in the paper's cache:
 /// they go first. heads: of the set; first: the index of the first one in the step.
-void InfLlm::rankCached(std::span<const HeadStep> heads, std::size_t first) {
+void InfLlm::rankCached(std::span<const HeadStep> heads, int first) {
     const HeadStep& step = heads.front();
     const int local = firstLocal(step.position, step.firstBlock), init = std::min(budget_.initBlocks, local);
     std::size_t far = 0; // of the views beyond the window, which have the order of the selected blocks
@@ -450,7 +449,7 @@ void InfLlm::rankCached(std::span<const HeadStep> heads, std::size_t first) {
         std::int32_t use = kLeavesFirst;
         if (block.block >= init && block.block < local) {
             double worth = 0;
-            for (std::size_t i = 0; i < heads.size(); ++i) worth += worthOf(first + i, farViews_[first + i][far]);
+            for (int i = first; i < first + int(heads.size()); ++i) worth += worthOf(i, farViews_[i][far]);
             const double later = double(budget_.usesPerDoubling) * std::log2(worth),
                          now = kFirstUse + double(step.position) * kUsesPerStep;
             use = std::int32_t(std::clamp(std::round(now + later), double(kLeavesFirst + 1), double(kLastUse)));

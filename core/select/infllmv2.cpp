@@ -43,7 +43,7 @@ private:
         const int windows = grid.windows(item.position + 1), dim = context_.shape.dim;
         const int hidden = item.firstToken - grid.kernel + 1; // windows that end before a sliding window's first token
         const int first = std::min(windows, hidden > 0 ? (hidden + grid.stride - 1) / grid.stride : 0);
-        item.windowScores.assign(std::size_t(windows), 0.f);
+        item.windowScores.assign(windows, 0.f);
         std::vector<float>& logits = item.queryAware; // used for the windows' logits until choose() pools to blocks
         logits.resize(std::size_t(windows));
         for (int h = 0; h < context_.group(); ++h) {
@@ -51,7 +51,7 @@ private:
             for (float& logit : logits) logit *= context_.rules.scale;
             const double lse = denominator(logits, first, item.position + 1);
             for (int w = first; w < windows; ++w)
-                item.windowScores[std::size_t(w)] += float(std::exp(double(logits[std::size_t(w)]) - lse));
+                item.windowScores[w] += float(std::exp(double(logits[std::size_t(w)]) - lse));
         }
     }
 

@@ -27,12 +27,11 @@ void roundToLevels(std::span<float> x, int bits) {
 }
 
 LabelCache::LabelCache(std::size_t channels, int bits, int maxTokens) : channels_(channels), bits_(bits) {
-    const auto tokens = std::size_t(maxTokens);
     if (bits == 4) {
-        codes_.resize(tokens * ((channels + 1) / 2));
-        ranges_.resize(tokens * 2);
+        codes_.resize(Elements(maxTokens, (channels + 1) / 2));
+        ranges_.resize(Elements(maxTokens, 2));
     } else {
-        plain_.resize(tokens * channels);
+        plain_.resize(Elements(maxTokens, channels));
     }
 }
 

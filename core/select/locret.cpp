@@ -1,5 +1,6 @@
 // Locret (Huang et al., 2024): trained retaining heads score every token once; each KV head keeps the best of what it
 // has read so far, chunk by chunk, and forgets the rest for good.
+#include "base/indexed.h"
 #include "core/select/common_parameters.h"
 #include "core/select/memory_sizes.h"
 #include "core/select/retaining_heads.h"
@@ -25,7 +26,7 @@ public:
         : context_(context), weights_(*select::findRetainingHeads(context.model)),
           budget_(values.integer("budget_tokens")), chunk_(values.integer("prefill_chunk")),
           stabilizers_(values.integer("stabilizers")), local_(values.integer("local_len")), headAt_(context.heads()),
-          heads_(headAt_.size()), views_(std::size_t(context.shape.kvHeads)), gathered_(views_.size()) {}
+          heads_(headAt_.size()), views_(context.shape.kvHeads), gathered_(views_.size()) {}
 
     void attendPrompt(const PromptChunk& chunk) override;
     void promptDone(LayerId layer, RowId sequence, int, std::vector<PrefetchRequest>&) override {
@@ -36,8 +37,8 @@ public:
 
 private:
     struct Head {
-        std::vector<std::int32_t> tokens; // kept, ascending
-        std::vector<float> scores;        // of each
+        Numbered<std::int32_t> tokens; // kept, ascending
+        Numbered<float> scores;        // of each
     };
     Head& of(LayerId layer, RowId sequence, KvHeadId kvHead) { return heads_[headAt_.offset(sequence, layer, kvHead)]; }
     void scoreRows(LayerId layer, const float* q, const float* k, const float* v, int n);
@@ -50,9 +51,9 @@ private:
     const int budget_, chunk_, stabilizers_, local_;
     const HeadExtents headAt_;
     std::vector<Head> heads_;
-    std::vector<float> rows_, hidden_, scores_; // [n, inputs], [n, width], [n, kvHeads]
+    Numbered<float> rows_, hidden_, scores_; // [n, inputs], [n, width], [n, kvHeads]
     // [KV head] The tokens that were kept of the chunks before the present one, packed into blocks.
-    std::vector<std::vector<KvBlockView>> views_;
+    Numbered<std::vector<KvBlockView>> views_;
     std::vector<AlignedBuffer<float>> gathered_;
 };
 
@@ -60,8 +61,8 @@ private:
 void Locret::scoreRows(LayerId layer, const float* q, const float* k, const float* v, int n) {
     const auto inputs = std::size_t(weights_.inputs), kv = std::size_t(context_.shape.kvHeads * context_.shape.dim);
     const std::size_t width = inputs - 2 * kv; // of the queries
-    rows_.resize(std::size_t(n) * inputs);
-    scores_.resize(std::size_t(n * context_.shape.kvHeads));
+    rows_.resize(Elements(n, inputs));
+    scores_.resize(Elements(n, context_.shape.kvHeads));
     for (std::size_t i = 0; i < std::size_t(n); ++i) {
         float* to = rows_.data() + i * inputs;
         std::copy_n(q + i * width, width, to);
@@ -78,12 +79,12 @@ void Locret::evict(Head& head, int recent) const {
     if (count <= budget_) return;
     std::vector<std::int32_t> order, kept;
     const TokenRange others{0, count - recent};
-    select::bestTokens({&others, 1}, std::span(head.scores).first(std::size_t(count - recent)), budget_ - recent, order,
+    select::bestTokens({&others, 1}, NumberedSpan<float>(head.scores).first(count - recent), budget_ - recent, order,
                        kept);
     for (int i = count - recent; i < count; ++i) kept.push_back(i);
     for (std::size_t i = 0; i < kept.size(); ++i) {
-        head.tokens[i] = head.tokens[std::size_t(kept[i])];
-        head.scores[i] = head.scores[std::size_t(kept[i])];
+        head.tokens[i] = head.tokens[kept[i]];
+        head.scores[i] = head.scores[kept[i]];
     }
     head.tokens.resize(kept.size());
     head.scores.resize(kept.size());
@@ -106,7 +107,7 @@ void Locret::attendPiece(const PromptChunk& chunk, int begin, int end) {
     const KeyExtents keyAt = context_.keys(chunk.n);
     const int size = context_.spec.blockSize, ownChunk = begin / chunk_ * chunk_;
     context_.forEachKvHead([&](KvHeadId g) { gather(chunk, g, ownChunk); });
-    std::vector<std::vector<KvBlockView>> lists(std::size_t(kQueriesTogether * context_.shape.kvHeads));
+    Numbered<std::vector<KvBlockView>> lists(kQueriesTogether * context_.shape.kvHeads);
     std::vector<AttentionItem> items;
     for (int first = begin; first < end; first += kQueriesTogether) {
         items.clear();
@@ -134,7 +135,7 @@ void Locret::attendPiece(const PromptChunk& chunk, int begin, int end) {
     }
     for (const KvHeadId g : context_.kvHeads()) {
         Head& head = of(chunk.layer, chunk.sequence, g);
-        const auto most = std::size_t(std::min(budget_ + chunk_, context_.maxTokensOf(chunk.sequence)));
+        const int most = std::min(budget_ + chunk_, context_.maxTokensOf(chunk.sequence));
         head.tokens.reserve(most);
         head.scores.reserve(most);
     }
@@ -153,9 +154,10 @@ void Locret::attendPiece(const PromptChunk& chunk, int begin, int end) {
 /// Packs the tokens before position `tokens` that the head keeps into blocks.
 void Locret::gather(const PromptChunk& chunk, KvHeadId kvHead, int tokens) {
     const std::vector<std::int32_t>& kept = of(chunk.layer, chunk.sequence, kvHead).tokens;
-    const auto count = std::size_t(std::lower_bound(kept.begin(), kept.end(), tokens) - kept.begin());
-    select::packStored(context_, chunk.layer, chunk.sequence, kvHead, std::span(kept).first(count),
-                       gathered_[index(kvHead)], views_[index(kvHead)]);
+    const int count = int(std::lower_bound(kept.begin(), kept.end(), tokens) - kept.begin());
+    select::packStored(context_, chunk.layer, chunk.sequence, kvHead,
+                       NumberedSpan<const std::int32_t>(kept).first(count), gathered_[index(kvHead)],
+                       views_[index(kvHead)]);
 }
 
 void Locret::append(std::span<HeadStep> heads) {
@@ -178,7 +180,7 @@ void Locret::choose(std::span<HeadStep> heads) {
         const auto visible = std::lower_bound(head.tokens.begin(), head.tokens.end(), item.firstToken);
         item.tokens.assign(visible, head.tokens.end());
         const std::size_t recent = std::min(item.tokens.size(), std::size_t(local_));
-        select::chooseTokens(item, std::span(head.scores).subspan(std::size_t(visible - head.tokens.begin())),
+        select::chooseTokens(item, NumberedSpan<const float>(head.scores).from(int(visible - head.tokens.begin())),
                              Origin::QueryAgnostic, item.tokens[item.tokens.size() - recent]);
     }
 }

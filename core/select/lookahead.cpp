@@ -8,8 +8,7 @@
 namespace kvscope {
 
 LookaheadSelector::LookaheadSelector(const SelectorContext& context)
-    : context_(context), next_(std::size_t(context.sequences() * context.shape.kvHeads)),
-      prompt_(std::size_t(context.sequences())) {}
+    : context_(context), next_(context.sequences() * context.shape.kvHeads), prompt_(context.sequences()) {}
 
 void LookaheadSelector::rotate(float* x, int n, int heads, std::span<const std::int32_t> ropeRows) {
     select::rotateRows(context_, x, n, heads, ropeRows);
@@ -23,7 +22,7 @@ void LookaheadSelector::prompt(const PromptChunk& chunk) {
     const Extents<int, int> keptAt(chunk.promptTokens, queryWidth());
     auto& kept = prompt_[index(chunk.sequence)];
     kept.resize(keptAt.size());
-    ropeRows_.resize(std::size_t(chunk.n));
+    ropeRows_.resize(chunk.n);
     std::iota(ropeRows_.begin(), ropeRows_.end(), context_.rope.first(int(chunk.sequence)) + chunk.first);
     predict(target, false, chunk.rows.input, chunk.n, ropeRows_, kept.data() + keptAt.first(chunk.first));
 }
@@ -41,26 +40,27 @@ void LookaheadSelector::append(std::span<HeadStep> heads) {
 void LookaheadSelector::predictRows(LayerId target, bool ownInput, std::span<const HeadStep> heads) {
     select::ropeRowsOf(context_, heads, ropeRows_);
     const std::size_t rows = ropeRows_.size();
-    queries_.resize(rows * std::size_t(queryWidth()));
+    queries_.resize(Elements(rows, queryWidth()));
     predict(target, ownInput, heads[0].rows.input, int(rows), ropeRows_, queries_.data());
 }
 
 void LookaheadSelector::scoreBlocks(std::span<HeadStep> items, std::span<const float> queries) {
-    const std::size_t kvHeads = std::size_t(context_.shape.kvHeads), width = std::size_t(queryWidth());
+    const RowsOf queryOf(queries.data(), queryWidth());
+    const NumberedSpan<HeadStep> all(items);
     const PoolingGrid fine = grid();
     const bool agnostic = context_.spec.agnosticScore != AgnosticScore::None;
-    context_.kernels.forEach(int(items.size()), [&](int i) {
-        HeadStep& item = items[std::size_t(i)];
+    context_.kernels.forEach(all.count(), [&](int i) {
+        HeadStep& item = all[i];
         if (item.dense) return;
-        const std::size_t blocks = std::size_t(item.position / context_.spec.blockSize) + 1;
-        scoreWindows(item, queries.data() + std::size_t(i) / kvHeads * width);
+        const int blocks = item.position / context_.spec.blockSize + 1;
+        scoreWindows(item, queryOf[i / context_.shape.kvHeads]);
         item.queryAware.resize(blocks);
         poolToBlocks(fine, item.windowScores, item.queryAware);
         if (!agnostic) return;
         const auto scores = item.head->index.pooledScores();
-        const auto visible = std::size_t(context_.spec.grid.windows(item.position + 1));
+        const int visible = context_.spec.grid.windows(item.position + 1);
         item.queryAgnostic.resize(blocks);
-        poolToBlocks(context_.spec.grid, scores.first(std::min(scores.size(), visible)), item.queryAgnostic);
+        poolToBlocks(context_.spec.grid, scores.first(std::min(scores.count(), visible)), item.queryAgnostic);
     });
 }
 
@@ -71,7 +71,7 @@ void LookaheadSelector::score(std::span<HeadStep> heads) {
         scoreBlocks(heads, queries_);
     } else if (heads[0].ofPrompt) {
         const auto& kept = prompt_[index(heads[0].sequence)];
-        scoreBlocks(heads, std::span(kept).subspan(std::size_t(heads[0].position) * std::size_t(queryWidth())));
+        scoreBlocks(heads, std::span(kept).subspan(Elements(heads[0].position, queryWidth())));
     }
 }
 

@@ -3,6 +3,7 @@
 // in the query that stands in for the layer's own, which is in each method's file.
 #pragma once
 
+#include "base/indexed.h"
 #include "core/select/selector.h"
 
 #include <optional>
@@ -48,11 +49,11 @@ private:
     void scoreBlocks(std::span<HeadStep> items, std::span<const float> queries);
     void predictRows(LayerId target, bool ownInput, std::span<const HeadStep> heads);
 
-    std::vector<HeadStep> next_; // choices for layer nextLayer_, in the order of the present layer's items
+    Numbered<HeadStep> next_; // choices for layer nextLayer_, in the order of the present layer's items
     std::optional<LayerId> nextLayer_;
-    std::vector<std::vector<float>> prompt_; // [sequence]: predicted queries of prompt tokens, for the next layer
+    Numbered<std::vector<float>> prompt_; // [sequence]: predicted queries of prompt tokens, for the next layer
     std::vector<float> queries_;
-    std::vector<std::int32_t> ropeRows_;
+    Numbered<std::int32_t> ropeRows_;
 };
 
 } // namespace kvscope

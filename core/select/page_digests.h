@@ -15,13 +15,13 @@ class PageDigests {
 public:
     PageDigests() = default;
     PageDigests(int dim, int pageTokens, int maxTokens, Digest digest)
-        : dim_(std::size_t(dim)), pageTokens_(std::size_t(pageTokens)), digest_(digest), page_(dim_ * pageTokens_),
-          ranges_((std::size_t(maxTokens) / pageTokens_ + 1) * 2 * dim_) {}
+        : dim_(Elements(dim)), pageTokens_(Elements(pageTokens)), digest_(digest), page_(Elements(pageTokens, dim)),
+          ranges_(Elements(maxTokens / pageTokens + 1, 2, dim)) {}
 
     /// key: its channels `stride` floats apart.
-    void append(const float* key, std::size_t stride) {
+    void append(const float* key, int stride) {
         float* row = page_.data() + tokens_ % pageTokens_ * dim_;
-        for (std::size_t c = 0; c < dim_; ++c) row[c] = key[c * stride];
+        for (int c = 0; c < int(dim_); ++c) row[c] = key[c * stride];
         if (++tokens_ % pageTokens_ == 0) close();
     }
     int pages() const { return int(tokens_ / pageTokens_); } // complete ones

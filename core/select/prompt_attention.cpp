@@ -6,7 +6,7 @@ namespace kvscope::select {
 
 PrefillAttentionArgs PromptAttention::of(const PromptChunk& chunk) {
     const KvShape& shape = context_.shape;
-    views_.resize(std::size_t(shape.kvHeads));
+    views_.resize(shape.kvHeads);
     lists_.clear();
     for (const KvHeadId g : context_.kvHeads()) {
         auto& views = views_[index(g)];

@@ -1,6 +1,7 @@
 // Attention of a piece of a prompt to everything before it, as arguments of the kernel.
 #pragma once
 
+#include "base/indexed.h"
 #include "core/select/selector.h"
 
 #include <vector>
@@ -19,8 +20,8 @@ public:
 
 private:
     const SelectorContext& context_;
-    std::vector<std::vector<KvBlockView>> views_; // [KV head]
-    std::vector<const KvBlockView*> lists_;       // [KV head]
+    Numbered<std::vector<KvBlockView>> views_; // [KV head]
+    std::vector<const KvBlockView*> lists_;    // [KV head]
 };
 
 } // namespace kvscope::select

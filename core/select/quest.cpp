@@ -36,7 +36,7 @@ public:
 
     void promptDone(LayerId layer, RowId sequence, int tokens, std::vector<PrefetchRequest>&) override {
         if (!context_.plans[layer].sparse) return;
-        const auto stride = std::size_t(context_.cache.layout().blockSize);
+        const int stride = context_.cache.layout().blockSize;
         context_.forEachKvHead([&](KvHeadId g) {
             const KvHead& head = context_.cache.head(sequence, layer, g);
             for (int token = 0; token < tokens; ++token)
@@ -63,14 +63,14 @@ public:
 protected:
     /// Writes to `scores` the bounds of every block up to the item's own, added up over the `queries` query heads from
     /// q on; -inf for a block without the two vectors.
-    void bound(HeadStep& item, const float* q, int queries, std::vector<float>& scores) {
+    void bound(HeadStep& item, const float* q, int queries, Numbered<float>& scores) {
         const int dim = context_.shape.dim, blocks = item.position / context_.spec.blockSize + 1;
         const bool ofIndex = digests_.empty();
         const PageDigests* pages = ofIndex ? nullptr : &of(item.layer, item.sequence, item.kvHead);
-        scores.assign(std::size_t(blocks), -std::numeric_limits<float>::infinity());
-        item.windowScores.resize(2 * std::size_t(dim));
+        scores.assign(blocks, -std::numeric_limits<float>::infinity());
+        item.windowScores.resize(2 * dim);
         select::rangeProducts(q, queries, dim, ofIndex ? item.head->index.ranges() : pages->ranges(), item.windowScores,
-                              {scores.data(), std::size_t(ofIndex ? blocks : std::min(blocks, pages->pages()))});
+                              NumberedSpan<float>(scores.data(), ofIndex ? blocks : std::min(blocks, pages->pages())));
     }
 
     const SelectorContext context_;
@@ -84,7 +84,7 @@ private:
             return bound(item, item.rows.q, context_.group(), item.queryAware);
         bound(item, item.rows.q, 1, item.queryAware);
         for (int h = 1; h < context_.group(); ++h) { // one query head at a time
-            bound(item, item.rows.q + std::size_t(h * context_.shape.dim), 1, item.queryAgnostic);
+            bound(item, item.rows.q + h * context_.shape.dim, 1, item.queryAgnostic);
             for (std::size_t b = 0; b < item.queryAware.size(); ++b)
                 item.queryAware[b] = std::max(item.queryAware[b], item.queryAgnostic[b]);
         }
@@ -101,41 +101,41 @@ class QuestPerHead final : public QuestProducts {
 public:
     QuestPerHead(const SelectorContext& context, std::optional<Digest> digest, int dynamicBlocks)
         : QuestProducts(context, digest), perHead_(context.spec),
-          chosen_(context.maxTokens.size() * std::size_t(context.rules.queryHeads)) {
+          chosen_(context.sequences() * context.rules.queryHeads) {
         perHead_.budget.queryAware = dynamicBlocks;
     }
 
     void score(std::span<HeadStep>) override {} // choose() scores each query head before it chooses for it
     void choose(std::span<HeadStep> heads) override {
-        context_.kernels.forEach(int(heads.size()), [&](int i) {
-            if (!heads[std::size_t(i)].dense) chooseOne(heads[std::size_t(i)], std::size_t(i * context_.group()));
+        const NumberedSpan<HeadStep> items(heads);
+        context_.kernels.forEach(items.count(), [&](int i) {
+            if (!items[i].dense) chooseOne(items[i], i * context_.group());
         });
     }
     bool attend(std::span<HeadStep> heads) override {
-        const auto group = std::size_t(context_.group()), dim = std::size_t(context_.shape.dim),
-                   valueDim = std::size_t(context_.shape.valueDim);
-        std::vector<std::vector<KvBlockView>> views(heads.size() * group);
+        const int group = context_.group(), dim = context_.shape.dim, valueDim = context_.shape.valueDim;
+        const NumberedSpan<HeadStep> steps(heads);
+        Numbered<std::vector<KvBlockView>> views(steps.count() * group);
         std::vector<AttentionItem> items;
-        for (std::size_t i = 0; i < views.size(); ++i) {
-            HeadStep& item = heads[i / group];
-            const std::size_t h = i % group;
+        for (int i = 0; i < views.count(); ++i) {
+            HeadStep& item = steps[i / group];
+            const int h = i % group;
             for (std::size_t b = 0; b < item.selected.size(); ++b) // views: one for each selected block
                 if (std::binary_search(chosen_[i].begin(), chosen_[i].end(), item.selected[b].block))
                     views[i].push_back(item.views[b]);
             items.push_back({item.rows.q + h * dim, views[i].data(), std::int32_t(views[i].size()),
                              item.rows.out + h * valueDim, item.lse.empty() ? nullptr : item.lse.data() + h});
         }
-        context_.kernels.blockAttention({1, int(dim), context_.spec.blockSize, int(dim), int(valueDim),
-                                         context_.rules.scale, context_.spec.bias.scale, items, int(valueDim),
-                                         context_.cache.format()});
+        context_.kernels.blockAttention({1, dim, context_.spec.blockSize, dim, valueDim, context_.rules.scale,
+                                         context_.spec.bias.scale, items, valueDim, context_.cache.format()});
         return true;
     }
 
 private:
-    void chooseOne(HeadStep& item, std::size_t firstHead) {
+    void chooseOne(HeadStep& item, int firstHead) {
         std::vector<SelectedBlock> all;
-        for (std::size_t h = 0; h < std::size_t(context_.group()); ++h) {
-            bound(item, item.rows.q + h * std::size_t(context_.shape.dim), 1, item.queryAware);
+        for (int h = 0; h < context_.group(); ++h) {
+            bound(item, item.rows.q + h * context_.shape.dim, 1, item.queryAware);
             chooseBlocks(perHead_, item);
             chosen_[firstHead + h] = item.wanted;
             all.insert(all.end(), item.selected.begin(), item.selected.end());
@@ -154,8 +154,8 @@ private:
         }
     }
 
-    SelectionSpec perHead_;                         // one query head's share of the budget
-    std::vector<std::vector<std::int32_t>> chosen_; // [item, query head of the group], ascending
+    SelectionSpec perHead_;                      // one query head's share of the budget
+    Numbered<std::vector<std::int32_t>> chosen_; // [item, query head of the group], ascending
 };
 
 } // namespace

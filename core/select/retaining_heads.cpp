@@ -61,7 +61,7 @@ float silu(float x) { return x / (1 + std::exp(-x)); }
 
 void RetainingHeads::score(Kernels& kernels, LayerId layer, const float* rows, int n, std::vector<float>& hidden,
                            float* scores) const {
-    hidden.resize(std::size_t(n) * std::size_t(width));
+    hidden.resize(Elements(n, width));
     const LinearTarget up{{inOf(layer).data(), DType::F32, width, inputs}, nullptr, hidden.data(), width, false};
     kernels.linear({rows, n, inputs, nullptr, 0.f, {&up, 1}});
     for (float& x : hidden) x = silu(x);

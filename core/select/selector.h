@@ -13,6 +13,7 @@
 // everything, but append and prompt.
 #pragma once
 
+#include "base/indexed.h"
 #include "core/model/model.h"
 #include "core/model/rope.h"
 #include "core/plan/abilities.h"
@@ -38,14 +39,14 @@ struct SelectorContext {
     const AttentionRules& rules;
     KvShape shape;
     const RopeTables& rope;
-    std::vector<int> maxTokens; // [sequence]
-    bool offload = true;        // false: nothing leaves the device
-    bool ranksBlocks = false;   // the cache policy wants to know what blocks are worth (CachePolicy::byWorth)
+    PerRow<int> maxTokens;    // [sequence]
+    bool offload = true;      // false: nothing leaves the device
+    bool ranksBlocks = false; // the cache policy wants to know what blocks are worth (CachePolicy::byWorth)
     int group() const { return rules.queryHeads / shape.kvHeads; }
     int sequences() const { return int(maxTokens.size()); }
     /// The extents of an array with an element for each KV head of each layer of each sequence.
     HeadExtents heads() const { return shape.heads(sequences()); }
-    int maxTokensOf(RowId sequence) const { return maxTokens[index(sequence)]; }
+    int maxTokensOf(RowId sequence) const { return maxTokens[sequence]; }
     IdRange<KvHeadId> kvHeads() const { return idsUpTo<KvHeadId>(shape.kvHeads); }
     QueryExtents queries(int tokens) const { return QueryExtents(tokens, shape.kvHeads, group(), shape.dim); }
     QueryExtents outputs(int tokens) const { return QueryExtents(tokens, shape.kvHeads, group(), shape.valueDim); }

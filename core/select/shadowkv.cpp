@@ -1,5 +1,6 @@
 // ShadowKV (Sun et al., 2024): keys are rebuilt from a low-rank form on the device, values of the chosen chunks come
 // from the host.
+#include "base/indexed.h"
 #include "core/math/symmetric_eigen.h"
 #include "core/select/common_parameters.h"
 #include "core/select/memory_sizes.h"
@@ -56,7 +57,7 @@ private:
         std::vector<float> basis; // [rank, kvHeads * dim]
     };
     struct Head {
-        std::vector<std::int32_t> landmarkChunks; // chunks that have a landmark, ascending
+        Numbered<std::int32_t> landmarkChunks;    // chunks that have a landmark, ascending
         std::vector<float> landmarks;             // [landmarkChunks, dim]
         std::vector<std::int32_t> outliers;       // ascending
         int firstLocalToken = 0;                  // everything from here on is exact and on the device
@@ -151,7 +152,7 @@ void ShadowKv::makeLandmarks(LayerId layer, RowId sequence, KvHeadId kvHead, int
     const KvHead& cached = context_.cache.head(sequence, layer, kvHead);
     head.firstLocalToken = chunks * budget_.chunk;
     const Extents<int, int> meanAt(chunks, context_.shape.dim);
-    std::vector<float> means(meanAt.size()), distance(static_cast<std::size_t>(chunks));
+    Numbered<float> means(meanAt.size()), distance(chunks);
     for (int chunk = 0; chunk < chunks; ++chunk) {
         float* mean = means.data() + meanAt.first(chunk);
         const auto channel = [&](int token, std::size_t c) {
@@ -173,7 +174,7 @@ void ShadowKv::makeLandmarks(LayerId layer, RowId sequence, KvHeadId kvHead, int
             }
             least = std::min(least, product / std::max(1e-30, std::sqrt(norm * meanNorm)));
         }
-        distance[std::size_t(chunk)] = float(-least);
+        distance[chunk] = float(-least);
     }
     std::vector<std::int32_t> order;
     const TokenRange all{0, chunks};
@@ -217,10 +218,10 @@ void ShadowKv::chooseOne(HeadStep& item) {
     head.chosen.clear();
     const auto visible = [&](std::int32_t chunk) { return (chunk + 1) * budget_.chunk > item.firstToken; };
     for (const std::int32_t index : best) {
-        const std::int32_t chunk = head.landmarkChunks[std::size_t(index)];
+        const std::int32_t chunk = head.landmarkChunks[index];
         if (!visible(chunk)) continue;
         head.chosen.push_back(chunk);
-        item.selected.push_back({chunk, Origin::QueryAware, item.queryAware[std::size_t(index)]});
+        item.selected.push_back({chunk, Origin::QueryAware, item.queryAware[index]});
     }
     const float none = std::numeric_limits<float>::quiet_NaN();
     for (const std::int32_t chunk : head.outliers)

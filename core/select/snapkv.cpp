@@ -1,4 +1,5 @@
 // SnapKV (Li et al., NeurIPS 2024): the last tokens of the prompt vote once for what is kept of it.
+#include "base/indexed.h"
 #include "core/select/common_parameters.h"
 #include "core/select/memory_sizes.h"
 #include "core/select/prompt_states.h"
@@ -39,20 +40,20 @@ public:
             Head& head = of(item.layer, item.sequence, item.kvHead);
             const auto visible = std::lower_bound(head.tokens.begin(), head.tokens.end(), item.firstToken);
             item.tokens.assign(visible, head.tokens.end());
-            select::chooseTokens(item, std::span(head.scores).subspan(std::size_t(visible - head.tokens.begin())),
+            select::chooseTokens(item, NumberedSpan<const float>(head.scores).from(int(visible - head.tokens.begin())),
                                  Origin::QueryAgnostic, head.firstRecent);
         }
     }
 
 private:
     struct Head {
-        std::vector<std::int32_t> tokens; // kept, ascending
-        std::vector<float> scores;        // votes; NaN for the window and what was generated
+        Numbered<std::int32_t> tokens; // kept, ascending
+        Numbered<float> scores;        // votes; NaN for the window and what was generated
         std::int32_t firstRecent = 0;
     };
     Head& of(LayerId layer, RowId sequence, KvHeadId kvHead) { return heads_[headAt_.offset(sequence, layer, kvHead)]; }
     void vote(const std::vector<float>& queries, LayerId layer, RowId sequence, KvHeadId kvHead, int tokens);
-    std::vector<float> pooled(const std::vector<float>& votes) const;
+    Numbered<float> pooled(const Numbered<float>& votes) const;
 
     const SelectorContext context_;
     const int capacity_, window_, kernel_;
@@ -79,32 +80,31 @@ void SnapKv::vote(const std::vector<float>& queries, LayerId layer, RowId sequen
     const int before = tokens - window; // the tokens that are voted for
     head.firstRecent = before;
     const int maxTokens = context_.maxTokensOf(sequence);
-    head.tokens.reserve(std::size_t(std::min(maxTokens, capacity_ + maxTokens - tokens)));
+    head.tokens.reserve(std::min(maxTokens, capacity_ + maxTokens - tokens));
     head.scores.reserve(head.tokens.capacity());
     std::vector<std::int32_t> order;
     if (tokens <= capacity_) {
         for (int token = 0; token < before; ++token) head.tokens.push_back(token);
-        head.scores.assign(std::size_t(before), std::numeric_limits<float>::quiet_NaN());
+        head.scores.assign(before, std::numeric_limits<float>::quiet_NaN());
     } else {
-        std::vector<float> votes(std::size_t(before), 0.f), logits;
+        Numbered<float> votes(before, 0.f), logits;
         std::vector<KvBlockView> views;
         for (int row = window_ - window; row < window_; ++row) {
             const int end = tokens - window_ + row + 1, begin = context_.rules.firstTokenOf(layer, end - 1);
             select::storeViews(context_, layer, sequence, kvHead, {begin, end}, views);
-            logits.resize(std::size_t(end - begin));
+            logits.resize(end - begin);
             for (int h = 0; h < context_.group(); ++h) {
                 const float* q = queries.data() + queryAt.first(row, kvHead, h);
                 select::attentionLogits(views, q, dim, context_.spec.blockSize, context_.rules.scale,
                                         context_.spec.bias.scale, logits.data());
                 select::softmax(logits);
-                for (int token = begin; token < before; ++token)
-                    votes[std::size_t(token)] += logits[std::size_t(token - begin)];
+                for (int token = begin; token < before; ++token) votes[token] += logits[token - begin];
             }
         }
-        const std::vector<float> scores = pooled(votes);
+        const Numbered<float> scores = pooled(votes);
         const TokenRange all{0, before};
         select::bestTokens({&all, 1}, scores, capacity_ - window_, order, head.tokens);
-        for (const std::int32_t token : head.tokens) head.scores.push_back(scores[std::size_t(token)]);
+        for (const std::int32_t token : head.tokens) head.scores.push_back(scores[token]);
     }
     for (int token = before; token < tokens; ++token) {
         head.tokens.push_back(token);
@@ -114,16 +114,16 @@ void SnapKv::vote(const std::vector<float>& queries, LayerId layer, RowId sequen
 
 /// Pools over kernel_ neighbouring tokens. Beyond the ends of the list the mean counts zeros and the maximum counts
 /// nothing, as in the framework of the public code.
-std::vector<float> SnapKv::pooled(const std::vector<float>& votes) const {
-    std::vector<float> result(votes.size());
+Numbered<float> SnapKv::pooled(const Numbered<float>& votes) const {
+    Numbered<float> result(votes.size());
     const int count = int(votes.size()), half = kernel_ / 2;
     for (int i = 0; i < count; ++i) {
         float sum = 0, largest = -std::numeric_limits<float>::infinity();
         for (int j = std::max(0, i - half); j <= std::min(count - 1, i + half); ++j) {
-            sum += votes[std::size_t(j)];
-            largest = std::max(largest, votes[std::size_t(j)]);
+            sum += votes[j];
+            largest = std::max(largest, votes[j]);
         }
-        result[std::size_t(i)] = average_ ? sum / float(kernel_) : largest;
+        result[i] = average_ ? sum / float(kernel_) : largest;
     }
     return result;
 }

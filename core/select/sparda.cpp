@@ -32,7 +32,7 @@ private:
         const SelectionSpec& spec = context_.spec;
         const int windows = std::min(spec.grid.windows(item.position + 1), item.head->index.windows());
         const int dim = context_.shape.dim;
-        item.windowScores.resize(std::size_t(windows));
+        item.windowScores.resize(windows);
         windowProducts(query + context_.keys(1).first(0, item.kvHead), item.head->index, dim, item.windowScores);
     }
 };

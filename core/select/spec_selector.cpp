@@ -40,12 +40,12 @@ void SpecSelector::score(std::span<HeadStep> heads) {
             const int windows = spec_.grid.windows(item.position + 1);
             const int hidden = item.firstToken - spec_.grid.kernel + 1; // windows that end before the first token
             const int first = hidden > 0 ? (hidden + spec_.grid.stride - 1) / spec_.grid.stride : 0;
-            item.windowScores.resize(std::size_t(windows));
+            item.windowScores.resize(windows);
             groupItems_.push_back(
                 {item.rows.q, item.head->index.tiles(), windows, item.windowScores.data(), std::min(first, windows)});
         } else if (spec_.queryScore == QueryScore::RangeBound) {
             const int blocks = item.position / spec_.blockSize + 1;
-            item.queryAware.resize(std::size_t(blocks));
+            item.queryAware.resize(blocks);
             rangeItems_.push_back({item.rows.q, item.head->index.rangesFrom(BlockId{item.firstBlock}),
                                    blocks - item.firstBlock, item.queryAware.data() + item.firstBlock});
         }
@@ -63,14 +63,14 @@ void SpecSelector::choose(std::span<HeadStep> heads) {
 
 void SpecSelector::chooseOne(HeadStep& item) const {
     const int current = item.position / spec_.blockSize;
-    const std::size_t blocks = std::size_t(current) + 1;
+    const int blocks = current + 1;
     if (spec_.queryScore == QueryScore::PooledSoftmax) {
         item.queryAware.resize(blocks);
         poolToBlocks(spec_.grid, item.windowScores, item.queryAware);
     }
     if (spec_.agnosticScore != AgnosticScore::None) {
         item.queryAgnostic.resize(blocks);
-        const auto windows = std::size_t(spec_.grid.windows(item.position + 1));
+        const int windows = spec_.grid.windows(item.position + 1);
         poolToBlocks(spec_.grid, item.head->index.pooledScores().first(windows), item.queryAgnostic);
     }
     chooseBlocks(spec_, item);
@@ -89,7 +89,7 @@ void chooseBlocks(const SelectionSpec& spec, HeadStep& item) {
         budget.sink = 0;
     }
     const auto visible = [&](const std::vector<float>& scores) {
-        return std::span(scores).subspan(scores.empty() ? 0 : std::size_t(item.firstBlock));
+        return NumberedSpan<const float>(scores).from(scores.empty() ? 0 : item.firstBlock);
     };
     selectBlocks(budget, item.position / spec.blockSize - item.firstBlock, visible(item.queryAware),
                  visible(item.queryAgnostic), item.selected);

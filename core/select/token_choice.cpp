@@ -104,15 +104,16 @@ void packStored(const SelectorContext& context, LayerId layer, RowId sequence, K
                 std::span<const std::int32_t> tokens, AlignedBuffer<float>& packed, std::vector<KvBlockView>& views) {
     const BlockLayout& layout = context.cache.layout();
     const int size = layout.blockSize, count = int(tokens.size());
-    const std::size_t floats = layout.floats() * std::size_t((count + size - 1) / size);
+    const Elements floats((count + size - 1) / size, layout.floats());
     if (packed.size() < floats) packed = AlignedBuffer<float>(floats);
     const KvHead& head = context.cache.head(sequence, layer, kvHead);
     views.clear();
-    for (int i = 0; i < count; ++i) {
-        float* block = packed.data() + std::size_t(i / size) * layout.floats();
-        const std::int32_t token = tokens[std::size_t(i)];
+    const RowsOf blocks(packed.data(), layout.floats());
+    for (int i = 0; const std::int32_t token : tokens) {
+        float* block = blocks[i / size];
         layout.copyToken(context.cache.storeBlock(head, layout.blockOf(token)), layout.rowOf(token), block, i % size);
         if (i % size == 0) views.push_back(layout.view(block, std::min(size, count - i)));
+        ++i;
     }
 }
 

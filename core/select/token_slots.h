@@ -1,6 +1,8 @@
 // Which tokens of one KV head lie in a device buffer of its own: the least recently chosen ones make room.
 #pragma once
 
+#include "base/indexed.h"
+
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -25,9 +27,9 @@ public:
 private:
     void place(std::int32_t token, std::int32_t slot);
 
-    std::int32_t step_ = 0, used_ = 0;                // used_: slots that ever held a token
-    std::vector<std::int32_t> slotOf_;                // [position]; -1: elsewhere
-    std::vector<std::int32_t> tokenIn_, last_, free_; // [slot]: token, step that chose it last; slots to be taken next
+    std::int32_t step_ = 0, used_ = 0;             // used_: slots that ever held a token
+    Numbered<std::int32_t> slotOf_;                // [position]; -1: elsewhere
+    Numbered<std::int32_t> tokenIn_, last_, free_; // [slot]: token, step that chose it last; slots to be taken next
 };
 
 } // namespace kvscope::select

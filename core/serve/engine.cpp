@@ -92,8 +92,8 @@ struct Engine::Served {
     int row = -1;
     bool scheduled = false, cold = true;
     int generated = 0;
-    std::int32_t last = 0;        // the newest token
-    std::vector<WorkingSet> sets; // with global-lru, one for each [offloaded layer][KV head]
+    std::int32_t last = 0;     // the newest token
+    Numbered<WorkingSet> sets; // with global-lru, one for each [offloaded layer][KV head]
     RequestId id = 0;
 
     int position() const { return int(prompts.front().size()) + generated - 1; } // of the newest token
@@ -244,8 +244,7 @@ ServeRequest Engine::requestOf(Served& served, const Submission& submission, std
     const EngineSetup setup = engineSetup(model_, served.prompts, options, method_, parameters_, spec_, options_.level);
     served.sampler = std::make_unique<Sampler>(options.sampling, 0);
     if (pool_.used)
-        served.sets.assign(std::size_t(plans_.offloaded() * model_->config().kvHeads),
-                           WorkingSet(options_.scheduler.window));
+        served.sets.assign(plans_.offloaded() * model_->config().kvHeads, WorkingSet(options_.scheduler.window));
 
     const ContextLength length{int(served.prompts.front().size()), submission.maxTokens};
     const MemoryShape& shape = costs().shape;
@@ -443,13 +442,13 @@ void Engine::choose(Served& served) {
 void Engine::account(IterationReport& report) {
     const std::int64_t unitBytes = costs().shape.blockBytes * spec_.unitTokens() / spec_.blockSize;
     std::int64_t warmHits = 0, warmMisses = 0;
-    pool_.missesOf.assign(std::size_t(options_.scheduler.rows), 0);
+    pool_.missesOf.assign(options_.scheduler.rows, 0);
     pool_.misses.clear();
     if (pool_.modelled) accountPool();
     for (Served* decoded : running_.decoding) {
         Served& served = *decoded;
         const StepRecord& record = rows_->record(RowId{served.row});
-        std::int64_t selected = 0, misses = pool_.missesOf[std::size_t(served.row)], bytes = misses * unitBytes;
+        std::int64_t selected = 0, misses = pool_.missesOf[served.row], bytes = misses * unitBytes;
         for (const LayerRecord& layer : record.layers) {
             selected += layer.hits + layer.misses;
             if (!pool_.modelled) misses += layer.misses, bytes += layer.h2dBytes;
@@ -488,7 +487,7 @@ void Engine::accountPool() {
             }
         }
         for (const PooledBlock& missed : pool_.slots.select(pool_.wanted, slots)) {
-            ++pool_.missesOf[std::size_t(missed.row)];
+            ++pool_.missesOf[missed.row];
             pool_.misses.push_back(missed);
         }
         if (!plans_[LayerId{layer}].offloaded) continue;
@@ -501,14 +500,14 @@ void Engine::accountPool() {
 
 /// @return how many blocks of the step were outside of the row's working set
 std::int64_t Engine::keepWorkingSet(Served& served, const StepRecord& record) {
-    std::vector<int> placeOf(std::size_t(plans_.size()), -1);
+    Numbered<int> placeOf(plans_.size(), -1);
     for (int layer = 0, place = 0; layer < plans_.size(); ++layer)
-        if (plans_[LayerId{layer}].offloaded) placeOf[std::size_t(layer)] = place++;
+        if (plans_[LayerId{layer}].offloaded) placeOf[layer] = place++;
     std::int64_t surprises = 0, blocks = 0;
     for (const SelectionRecord& selection : record.selections) {
-        const int place = placeOf[std::size_t(selection.layer)];
+        const int place = placeOf[selection.layer];
         if (place < 0) continue;
-        WorkingSet& set = served.sets[std::size_t(place * costs().shape.kvHeads + selection.kvHead)];
+        WorkingSet& set = served.sets[place * costs().shape.kvHeads + selection.kvHead];
         const bool first = set.steps() == 0;
         set.step(record.blocksOf(selection));
         if (!first) surprises += set.surprises();

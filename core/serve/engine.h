@@ -3,6 +3,7 @@
 #pragma once
 
 #include "base/error.h"
+#include "base/indexed.h"
 #include "core/serve/request_table.h"
 #include "core/serve/serves.h"
 #include "core/serve/slot_pool.h"
@@ -192,8 +193,8 @@ private:
         bool used = false;     // cache=global-lru, and at least one layer is offloaded
         bool modelled = false; // used, and nothing is copied: `slots` says what would be
         SlotPool slots;
-        std::vector<PooledBlock> wanted;    // of one layer
-        std::vector<std::int64_t> missesOf; // [row], in the present iteration
+        std::vector<PooledBlock> wanted; // of one layer
+        Numbered<std::int64_t> missesOf; // [row], in the present iteration
         std::vector<PooledBlock> misses;
     } pool_;
 

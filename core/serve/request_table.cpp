@@ -59,7 +59,7 @@ Snapshot RequestTable::snapshot(std::int64_t nowNs, double hitRate) const {
 void RequestTable::begin(const IterationPlan& plan, std::int64_t nowNs) {
     // A request has been skipped when the plan admits a request behind it in the queue.
     const int lastAdmitted = plan.admitted.empty() ? -1 : plan.admitted.back().index;
-    for (int i = 0; i < lastAdmitted; ++i) ++waiting_[std::size_t(i)].skips;
+    for (int i = 0; i < lastAdmitted; ++i) ++waiting_[i].skips;
     for (auto request = waiting_.rbegin(); request != waiting_.rend() && !request->checked; ++request)
         request->checked = true;
 

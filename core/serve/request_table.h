@@ -2,6 +2,7 @@
 // to plan.
 #pragma once
 
+#include "base/indexed.h"
 #include "core/serve/scheduler.h"
 
 #include <cstdint>
@@ -48,7 +49,7 @@ public:
     bool idle() const { return waiting_.empty() && running_.empty() && paused_.empty(); }
 
 private:
-    std::vector<ServeRequest> waiting_, running_, paused_;
+    Numbered<ServeRequest> waiting_, running_, paused_;
     std::vector<Token> tokens_;
     Ledger ledger_;
     int iterationsOver_ = 0;

@@ -1,6 +1,7 @@
 #include "core/serve/rungs.h"
 
 #include "base/error.h"
+#include "base/indexed.h"
 #include "base/json_reading.h"
 
 #include <algorithm>
@@ -27,7 +28,7 @@ const std::vector<Rung>& rungs() {
 
 std::vector<Rung> rungsNamed(const std::string& names) {
     if (names == "all") return rungs();
-    std::vector<bool> wanted(rungs().size(), false);
+    Numbered<bool> wanted(rungs().size(), false);
     std::string_view rest = names;
     do {
         const std::string_view name = rest.substr(0, rest.find(','));
@@ -39,7 +40,7 @@ std::vector<Rung> rungsNamed(const std::string& names) {
             throw Error(ErrorKind::BadInput, fmt::format("no rung is named '{}'", shown(std::string(name))),
                         fmt::format("write all, or some of {}", fmt::join(known, ",")));
         }
-        wanted[std::size_t(found - rungs().begin())] = true;
+        wanted[found - rungs().begin()] = true;
         rest.remove_prefix(std::min(name.size() + 1, rest.size()));
     } while (!rest.empty());
     std::vector<Rung> out;

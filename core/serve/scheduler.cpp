@@ -28,7 +28,7 @@ private:
     std::int64_t available() const { return now_.budget.available(used_); }
     bool over() const { return now_.budget.workingSetControl && used_.workingSets > available(); }
     bool isShort(const ServeRequest& r) const { return r.promptTokens <= options_.shortTokens; }
-    const ServeRequest& running(const Member& member) const { return now_.running[std::size_t(member.index)]; }
+    const ServeRequest& running(const Member& member) const { return now_.running[member.index]; }
     static Member memberOf(std::span<const ServeRequest> list, const ServeRequest& request) {
         return {request.id, int(&request - list.data())};
     }
@@ -40,11 +40,11 @@ private:
     void refuse(const Scheduler& scheduler) {
         const auto count = int(now_.waiting.size());
         firstUnchecked_ = count;
-        while (firstUnchecked_ > 0 && !now_.waiting[std::size_t(firstUnchecked_ - 1)].checked) --firstUnchecked_;
+        while (firstUnchecked_ > 0 && !now_.waiting[firstUnchecked_ - 1].checked) --firstUnchecked_;
         int kept = firstUnchecked_;
-        refused_.assign(std::size_t(count - firstUnchecked_), 0);
+        refused_.assign(count - firstUnchecked_, 0);
         for (int i = firstUnchecked_; i < count; ++i) {
-            const ServeRequest& request = now_.waiting[std::size_t(i)];
+            const ServeRequest& request = now_.waiting[i];
             Refusal refusal = scheduler.neverFits(now_.budget, request);
             if (refusal.limit == Limit::None && kept >= options_.maxWaiting)
                 refusal = {{}, Limit::QueueFull, Limit::None, kept + 1, options_.maxWaiting};
@@ -53,11 +53,11 @@ private:
                 continue;
             }
             refusal.request = {request.id, i};
-            refused_[std::size_t(i - firstUnchecked_)] = 1;
+            refused_[i - firstUnchecked_] = 1;
             plan_.refused.push_back(refusal);
         }
     }
-    bool isRefused(int i) const { return i >= firstUnchecked_ && refused_[std::size_t(i - firstUnchecked_)] != 0; }
+    bool isRefused(int i) const { return i >= firstUnchecked_ && refused_[i - firstUnchecked_] != 0; }
 
     // Requests that decode go on, unless they are paused here. Paused requests return before others are admitted.
     void chooseDecodes() {
@@ -116,7 +116,7 @@ private:
             const ServeRequest& request = running(member);
             count(request, request.cold);
         }
-        for (const Member& member : plan_.resumed) count(now_.paused[std::size_t(member.index)], true);
+        for (const Member& member : plan_.resumed) count(now_.paused[member.index], true);
         const auto misses = cold + std::int64_t(std::ceil((1 - now_.hitRate) * double(warm)));
         plan_.decodeMs = costs_.decode(plan_.decodeRows(), context, misses, options_);
         plan_.predictedMs = plan_.decodeMs + costs_.overhead(plan_.decodeRows());
@@ -284,7 +284,7 @@ private:
         bool laneOpen = true;
         int passed = 0;
         for (int i = 0; i < count; ++i) {
-            const ServeRequest& request = now_.waiting[std::size_t(i)];
+            const ServeRequest& request = now_.waiting[i];
             if (isRefused(i)) continue;
             const bool inShortLane = isShort(request);
             const Limit limit = inShortLane && !laneOpen ? Limit::Barrier : limitOf(request, alone, partitioned);
@@ -336,7 +336,7 @@ private:
     void readAdmittedPrompts() {
         for (const bool shortLane : {false, true})
             for (const Member& member : plan_.admitted) {
-                const ServeRequest& request = now_.waiting[std::size_t(member.index)];
+                const ServeRequest& request = now_.waiting[member.index];
                 if (isShort(request) != shortLane) continue;
                 if (shortLane ? shortSegments_ >= options_.shortTurns : longSegments_ > 0) continue;
                 const bool force = plan_.decodeRows() == 0 && plan_.segments.empty();
@@ -369,7 +369,7 @@ private:
     const Snapshot& now_;
     IterationPlan& plan_;
     Amounts used_;
-    std::vector<char> refused_; // [i - firstUnchecked_]
+    Numbered<char> refused_; // [i - firstUnchecked_]
     int firstUnchecked_ = 0, reading_ = 0, longsReading_ = 0, shortsReading_ = 0, longSegments_ = 0, shortSegments_ = 0;
     double left_ = 0, kept_ = 0; // milliseconds: left of the iteration; kept of those for short prompts
     std::int64_t tokens_ = 0;

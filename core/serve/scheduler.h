@@ -2,6 +2,7 @@
 // (docs/serving.md).
 #pragma once
 
+#include "base/indexed.h"
 #include "core/serve/ledger.h"
 #include "core/serve/request.h"
 #include "core/serve/scheduler_options.h"
@@ -18,9 +19,9 @@ namespace kvscope::serve {
 /// Everything from which a plan is made, as it is between two iterations.
 struct Snapshot {
     std::int64_t nowNs = 0;
-    std::span<const ServeRequest> waiting; // in the order of arrival
-    std::span<const ServeRequest> running; // prefilling and decoding, in the order of admission
-    std::span<const ServeRequest> paused;  // in the order of their pauses
+    NumberedSpan<const ServeRequest> waiting; // in the order of arrival
+    NumberedSpan<const ServeRequest> running; // prefilling and decoding, in the order of admission
+    NumberedSpan<const ServeRequest> paused;  // in the order of their pauses
     Budget budget;
     Amounts used;           // of the ledger
     int iterationsOver = 0; // the last iterations without a gap whose working sets exceeded M_avl
@@ -55,7 +56,7 @@ struct Refusal {
 /// admitted ones reserve memory, segments are read, and one token is made for every request that decodes.
 struct IterationPlan {
     std::vector<Member> decode;   // indices in `running`; resumed requests decode besides
-    std::vector<Member> paused;   // of `running`
+    Numbered<Member> paused;      // of `running`
     std::vector<Member> resumed;  // indices in `paused`; these requests decode too
     std::vector<Member> admitted; // of `waiting`
     std::vector<PrefillSegment> segments;

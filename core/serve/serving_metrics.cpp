@@ -60,8 +60,8 @@ double Backlog::mean(std::int64_t fromNs, std::int64_t toNs) const {
     std::int64_t at = fromNs;
     for (std::ptrdiff_t i = placeAt(*this, fromNs); at < toNs; ++i) {
         const bool more = i + 1 < std::ptrdiff_t(ns.size());
-        const std::int64_t next = more ? std::min(ns[std::size_t(i + 1)], toNs) : toNs;
-        if (i >= 0) area += double(requests[std::size_t(i)]) * double(next - at);
+        const std::int64_t next = more ? std::min(ns[i + 1], toNs) : toNs;
+        if (i >= 0) area += double(requests[i]) * double(next - at);
         at = next;
     }
     return area / double(toNs - fromNs);
@@ -73,7 +73,7 @@ Trend trendOf(const Backlog& backlog, std::int64_t fromNs, std::int64_t toNs) {
     if (toNs - fromNs < kParts) return {};
     const double seconds = double(toNs - fromNs) / 1e9 / kParts, middle = (kParts - 1) / 2.0;
     const auto placeOf = [&](int i) { return fromNs + (toNs - fromNs) / kParts * i; };
-    std::vector<double> values;
+    Numbered<double> values;
     double mean = 0;
     for (int i = 0; i < kParts; ++i) {
         values.push_back(backlog.mean(placeOf(i), i + 1 < kParts ? placeOf(i + 1) : toNs));
@@ -82,12 +82,12 @@ Trend trendOf(const Backlog& backlog, std::int64_t fromNs, std::int64_t toNs) {
     double xy = 0, xx = 0;
     for (int i = 0; i < kParts; ++i) {
         const double x = i - middle;
-        xy += x * (values[std::size_t(i)] - mean), xx += x * x;
+        xy += x * (values[i] - mean), xx += x * x;
     }
     const double slope = xy / xx;
     double residual = 0;
     for (int i = 0; i < kParts; ++i) {
-        const double off = values[std::size_t(i)] - mean - slope * (i - middle);
+        const double off = values[i] - mean - slope * (i - middle);
         residual += off * off;
     }
     const double error = kStudent * std::sqrt(residual / (kParts - 2) / xx);
@@ -97,7 +97,7 @@ Trend trendOf(const Backlog& backlog, std::int64_t fromNs, std::int64_t toNs) {
 int warmUpByMser5(std::span<const double> samples) {
     constexpr int kBatch = 5;
     const auto batches = int(samples.size()) / kBatch;
-    std::vector<double> means;
+    Numbered<double> means;
     for (int b = 0; b < batches; ++b) {
         double sum = 0;
         for (int i = 0; i < kBatch; ++i) sum += samples[std::size_t(b * kBatch + i)];
@@ -106,7 +106,7 @@ int warmUpByMser5(std::span<const double> samples) {
     int best = 0;
     double least = std::numeric_limits<double>::infinity(), sum = 0, squares = 0;
     for (int cut = batches - 1; cut >= 0; --cut) {
-        const double value = means[std::size_t(cut)];
+        const double value = means[cut];
         sum += value, squares += value * value;
         const int left = batches - cut;
         if (cut > batches / 2 || left < 2) continue;

@@ -1,6 +1,8 @@
 // Numbers of a serving run: percentiles, attainment, goodput, stability. Every latency starts at the intended arrival.
 #pragma once
 
+#include "base/indexed.h"
+
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -50,8 +52,8 @@ bool isGood(const RequestOutcome& outcome, const Slo& slo);
 
 /// How many requests were in the system over time: the times of changes, and the number from each time on.
 struct Backlog {
-    std::vector<std::int64_t> ns; // ascending
-    std::vector<int> requests;    // from this time on
+    Numbered<std::int64_t> ns; // ascending
+    Numbered<int> requests;    // from this time on
     /// The mean number of requests over [from, to).
     double mean(std::int64_t fromNs, std::int64_t toNs) const;
 };

@@ -162,7 +162,7 @@ void ServingTrace::takePoolMisses(std::span<const PooledBlock> misses) {
         if (block == nullptr) continue;
         step.blocks[std::size_t(block - step.blocks.data())] = block->withHit(false);
         --selection.hits, ++selection.misses;
-        LayerRecord& layer = step.layers[std::size_t(missed.layer)];
+        LayerRecord& layer = step.layers[missed.layer];
         --layer.hits, ++layer.misses, ++layer.h2dBlocks, layer.h2dBytes += blockBytes;
     }
 }

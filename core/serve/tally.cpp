@@ -49,7 +49,7 @@ Tally::Tally(const Workload& workload, const WindowOptions& options) : workload_
     behind_ = first_ + (options_.counted > 0 ? options_.counted : lines);
     fromNs_ = arrivalNs(first_), toNs_ = arrivalNs(behind_);
     open_ = int(behind_ - first_);
-    result_.outcomes.resize(std::size_t(open_));
+    result_.outcomes.resize(open_);
 }
 
 std::int64_t Tally::arrivalNs(std::int64_t request) const {
@@ -116,7 +116,7 @@ void Tally::ended(std::int64_t request, Status status, std::int64_t ns) {
     if (counts(request)) {
         --open_;
         if (double(served.longestPauseNs) / kTallyMs > options_.slo.tbtMs) ++result_.pausedLongerThanTbt;
-        result_.outcomes[std::size_t(request - first_)] = std::move(served.outcome);
+        result_.outcomes[request - first_] = std::move(served.outcome);
     }
     served_.erase(request);
 }

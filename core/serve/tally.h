@@ -2,6 +2,7 @@
 // window.
 #pragma once
 
+#include "base/indexed.h"
 #include "core/serve/ledger.h"
 #include "core/serve/serving_metrics.h"
 #include "core/serve/workload.h"
@@ -52,7 +53,7 @@ struct ServingResult {
     double meanRows = 0, meanIterationMs = 0, hitRate = 0, loadedBytes = 0;
     std::array<std::int64_t, kLimits> limitedBy{}; // iterations of the window
     double predictedError = 0;                     // median of |predicted - simulated| / simulated over iterations
-    std::vector<RequestOutcome> outcomes;          // of the window, in the order of arrival
+    Numbered<RequestOutcome> outcomes;             // of the window, in the order of arrival
 
     /// Waiting times are stated up to this utilisation. Nearer to saturation a small error in the costs changes them
     /// without bound.

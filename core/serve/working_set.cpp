@@ -10,7 +10,7 @@ namespace kvscope::serve {
 WorkingSet::WorkingSet(int window) : window_(window) {
     if (window < 1 || window > 64)
         throw Error(ErrorKind::BadInput, fmt::format("a working set of {} steps", window), "give 1 to 64");
-    recent_.resize(std::size_t(window));
+    recent_.resize(window);
 }
 
 void WorkingSet::step(std::span<const PackedBlock> blocks) {
@@ -25,11 +25,11 @@ void WorkingSet::step(std::span<const PackedBlock> blocks) {
         last = now_;
     }
     // When the step of w steps ago leaves the window, the blocks that no later step has selected leave the union.
-    std::vector<PackedBlock>& slot = recent_[std::size_t(now_ % window_)];
+    std::vector<PackedBlock>& slot = recent_[now_ % window_];
     if (steps_ == window_) {
         const std::uint8_t leaving = std::uint8_t(now_ > window_ ? now_ - window_ : now_ + window_);
         for (const PackedBlock block : slot) {
-            std::uint8_t& last = last_[std::size_t(block.id())];
+            std::uint8_t& last = last_[block.id()];
             if (last == leaving) last = 0, --size_;
         }
     } else {

@@ -1,6 +1,7 @@
 // The working set of a request: which blocks its last w steps selected (SparseServe).
 #pragma once
 
+#include "base/indexed.h"
 #include "kernels/packed_block.h"
 
 #include <cstdint>
@@ -29,9 +30,9 @@ public:
 
 private:
     int window_, steps_ = 0, size_ = 0, surprises_ = 0;
-    std::uint8_t now_ = 0;           // number of the last step: 1 to 2w, then 1 again
-    std::vector<std::uint8_t> last_; // [block] number of the step that selected it last; 0: no step of the window
-    std::vector<std::vector<PackedBlock>> recent_; // [step % w] what it selected
+    std::uint8_t now_ = 0;        // number of the last step: 1 to 2w, then 1 again
+    Numbered<std::uint8_t> last_; // [block] number of the step that selected it last; 0: no step of the window
+    Numbered<std::vector<PackedBlock>> recent_; // [step % w] what it selected
 };
 
 } // namespace kvscope::serve

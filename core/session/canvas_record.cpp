@@ -15,7 +15,7 @@ void recordChosen(DenoiseLayer row, const CanvasChosen& chosen, StepRecord& reco
     selection.kept = row.pages > 0 ? chosen.kept : 0; // of nothing, nothing
     for (const std::int32_t id : chosen.ids) record.blocks.emplace_back(id, Origin::QueryAware, true);
     record.selections.push_back(selection);
-    LayerRecord& sums = record.layers[std::size_t(row.layer)];
+    LayerRecord& sums = record.layers[row.layer];
     const bool firstOfLayer = sums.selected == 0;
     sums.selected += selection.selected;
     sums.hits += selection.hits;

@@ -1,5 +1,6 @@
 // A run of a masked-diffusion model: every step is one forward over each unfinished sequence's canvas, after which some
 // masks become tokens.
+#include "base/indexed.h"
 #include "core/diffusion/canvas_choice.h"
 #include "core/diffusion/canvas_run.h"
 #include "core/session/canvas_row.h"
@@ -19,7 +20,7 @@ struct CanvasSession final : DiffusionRun {
     }
     /// Does nothing: the first forward reads the prompt, as every other one does.
     void readPrompts(StepRecord& record, const Progress&, const std::stop_token&) override {
-        record.layers.resize(std::size_t(model->config().layers));
+        record.layers.resize(model->config().layers);
     }
     void settle() override { engine->settle(); }
     int listRows() override;
@@ -31,7 +32,7 @@ struct CanvasSession final : DiffusionRun {
     CanvasOptions canvas;
     std::unique_ptr<CanvasEngine> engine;
     std::vector<CanvasRun> runs; // [sequence]
-    std::vector<CanvasRow> rows;
+    Numbered<CanvasRow> rows;
 };
 
 CanvasSession::CanvasSession(std::shared_ptr<const Model> loaded, std::vector<std::vector<std::int32_t>> ids,
@@ -75,7 +76,7 @@ int CanvasSession::listRows() {
 }
 
 Candidate CanvasSession::candidateAt(int row, int index, std::int32_t position) {
-    const RowId sequence = rows[std::size_t(row)].sequence;
+    const RowId sequence = rows[row].sequence;
     const Candidate* const chosen = engine->candidate(row, index);
     Candidate candidate = chosen != nullptr ? placed(*chosen, sequence, position)
                                             : chooseAt(sequence, position, engine->logits(row, index));
@@ -86,7 +87,7 @@ Candidate CanvasSession::candidateAt(int row, int index, std::int32_t position) 
 }
 
 void CanvasSession::writeRow(int row, StepRecord& record) {
-    const RowId sequence = rows[std::size_t(row)].sequence;
+    const RowId sequence = rows[row].sequence;
     CanvasRun& run = runs[index(sequence)];
     const int first = run.first();
     DenoiseForward forward =

@@ -78,13 +78,12 @@ TokenRun::TokenRun(std::shared_ptr<const Model> loaded, std::vector<std::vector<
     const EngineSetup setup = engineSetup(model, prompts, options, method, parameters, spec, sink.level());
     engine = options.backend == Backend::Cuda ? makeCudaEngine(setup) : makeCpuEngine(setup);
     const int sequences = int(prompts.size());
-    generated.resize(std::size_t(sequences));
-    nextToken.resize(std::size_t(sequences));
+    nextToken.resize(prompts.size());
     for (int s = 0; s < sequences; ++s) {
-        generated[std::size_t(s)].reserve(std::size_t(options.maxNewTokens));
+        generated.emplace_back().reserve(Elements(options.maxNewTokens));
         samplers.emplace_back(options.sampling, s);
-        summary.promptTokens += int(prompts[std::size_t(s)].size());
     }
+    for (const auto& prompt : prompts) summary.promptTokens += int(prompt.size());
     summary.localityMean = summary.localityMin = std::numeric_limits<double>::quiet_NaN();
 
     describe(engine->description());
@@ -124,7 +123,7 @@ void TokenRun::prefill(const Progress& progress, const std::stop_token& stop) {
 /// Chooses the next token of every active sequence; its time is part of the step.
 void TokenRun::sampleTokens(StepRecord& record) {
     const std::int64_t begin = steadyNowNs();
-    nvtxPush(kStepStageNames[std::size_t(StepStage::Sample)]);
+    nvtxPush(nameOf(StepStage::Sample));
     for (std::size_t row = 0; row < active.size(); ++row) {
         const auto s = index(active[row].sequence);
         const bool here = options.sampling.temperature > 0 && !engine->samples();
@@ -142,7 +141,7 @@ void TokenRun::sampleTokens(StepRecord& record) {
     }
     nvtxPop();
     const std::int64_t duration = steadyNowNs() - begin;
-    record.stepStageNs[std::size_t(StepStage::Sample)] += duration;
+    record.stepStageNs[StepStage::Sample] += duration;
     record.durationNs += duration;
 }
 

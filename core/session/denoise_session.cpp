@@ -1,4 +1,5 @@
 // A run that writes block by block: every step is one denoising forward of each unfinished sequence.
+#include "base/indexed.h"
 #include "core/diffusion/block_run.h"
 #include "core/plan/kv_format.h"
 #include "core/session/denoise_engine.h"
@@ -33,7 +34,7 @@ struct DenoiseRun final : DiffusionRun {
     DenoiseOptions denoise;
     std::unique_ptr<DenoiseEngine> engine;
     std::vector<BlockRun> runs; // [sequence]
-    std::vector<DenoiseRow> rows;
+    Numbered<DenoiseRow> rows;
     std::vector<Candidate> candidates;
 };
 
@@ -97,7 +98,7 @@ int DenoiseRun::listRows() {
 }
 
 void DenoiseRun::writeRow(int row, StepRecord& record) {
-    const DenoiseRow& from = rows[std::size_t(row)];
+    const DenoiseRow& from = rows[row];
     BlockRun& run = runs[index(from.sequence)];
     DenoiseForward forward = beginForward(from.sequence, run.first(), run.ids(), record);
     forward.block = from.block, forward.step = from.step, forward.final = from.clean;

@@ -46,7 +46,7 @@ void checkChoices(const SessionOptions& options, const std::string& model, bool 
 
 /// The range of a step's stage for NVTX.
 struct StageRange {
-    explicit StageRange(StepStage stage) { nvtxPush(kStepStageNames[std::size_t(stage)]); }
+    explicit StageRange(StepStage stage) { nvtxPush(nameOf(stage)); }
     ~StageRange() { nvtxPop(); }
     StageRange(const StageRange&) = delete;
     StageRange& operator=(const StageRange&) = delete;
@@ -177,7 +177,7 @@ void DiffusionRun::writeTokens(int rows, StepRecord& record) {
         for (int row = 0; row < rows; ++row) writeRow(row, record);
     }
     const std::int64_t duration = steadyNowNs() - begin;
-    record.stepStageNs[std::size_t(StepStage::Sample)] += duration;
+    record.stepStageNs[StepStage::Sample] += duration;
     record.durationNs += duration;
 }
 
@@ -243,7 +243,7 @@ void DiffusionRun::addSums(const StepRecord& record) {
     bool chooses = false, newcomer = false;
     hasSelected_.resize(prompts.size());
     for (const SelectionRecord& selection : record.selections) {
-        char& before = hasSelected_[std::size_t(selection.sequence)];
+        char& before = hasSelected_[selection.sequence];
         chooses |= selection.selected > 0;
         newcomer |= selection.selected > 0 && !before;
         if (selection.selected > 0) before = 1;

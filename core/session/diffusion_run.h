@@ -3,6 +3,7 @@
 #pragma once
 
 #include "base/ids.h"
+#include "base/indexed.h"
 #include "core/diffusion/unmasking.h"
 #include "core/session/sampler.h"
 #include "core/session/session_run.h"
@@ -77,7 +78,7 @@ private:
     void addSums(const StepRecord& record);
 
     std::optional<CandidateChooser> chooser_;
-    std::vector<char> hasSelected_; // [sequence]
+    Numbered<char> hasSelected_; // [sequence]
     double localitySum_ = 0, densitySum_ = 0;
     std::int64_t densityCount_ = 0;
 };

@@ -1,5 +1,7 @@
 #include "core/session/oracle_best.h"
 
+#include "base/indexed.h"
+
 #include <algorithm>
 #include <limits>
 #include <vector>
@@ -23,7 +25,7 @@ void describeSelection(std::span<const float> mass, std::span<const std::int32_t
         record.mass += mass[block];
     }
     // The `count` allowed blocks with the most mass; of equal ones the lower block.
-    std::vector<std::int32_t> best;
+    Numbered<std::int32_t> best;
     const auto addBest = [&](int count, bool farOnly, float& sum, float& recall) {
         best.clear();
         for (std::size_t b = 0; b < blocks; ++b)
@@ -34,7 +36,7 @@ void describeSelection(std::span<const float> mass, std::span<const std::int32_t
         });
         int found = 0;
         for (int i = 0; i < count; ++i) {
-            const auto block = std::size_t(best[std::size_t(i)]);
+            const auto block = std::size_t(best[i]);
             sum += mass[block];
             found += isSelected[block];
         }

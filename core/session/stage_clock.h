@@ -32,13 +32,13 @@ public:
         nvtxPush(nameOf(stage));
         work();
         nvtxPop();
-        mark(layer.stageNs[std::size_t(stage)]);
+        mark(layer.stageNs[stage]);
     }
     template <class Work> void run(StepRecord& step, StepStage stage, Work&& work) {
-        nvtxPush(kStepStageNames[std::size_t(stage)]);
+        nvtxPush(nameOf(stage));
         work();
         nvtxPop();
-        mark(step.stepStageNs[std::size_t(stage)]);
+        mark(step.stepStageNs[stage]);
     }
     /// Makes the time since the last mark count as "other".
     void skip() { last_ = steadyNowNs(); }

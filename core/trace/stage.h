@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
 
@@ -29,6 +30,7 @@ constexpr std::string_view nameOf(Stage stage) { return kStageNames[std::size_t(
 enum class StepStage : std::uint8_t { Embed, LmHead, Sample };
 inline constexpr int kStepStageCount = 3;
 inline constexpr std::array<std::string_view, kStepStageCount> kStepStageNames{"embed", "lm_head", "sample"};
+constexpr std::string_view nameOf(StepStage stage) { return kStepStageNames[std::size_t(stage)]; }
 
 /// A stage of a layer, a stage of a step, or none, as one small number.
 class StageId {

@@ -2,13 +2,13 @@
 // one StepRecord for each step, hands it over and never waits.
 #pragma once
 
+#include "base/indexed.h"
 #include "core/trace/denoise_record.h"
 #include "core/trace/knowledge.h"
 #include "core/trace/serving_record.h"
 #include "core/trace/stage.h"
 #include "kernels/packed_block.h"
 
-#include <array>
 #include <cstdint>
 #include <functional>
 #include <iterator>
@@ -89,7 +89,7 @@ struct RunInfo {
 /// one before it ends.
 struct LayerRecord {
     std::int64_t startNs = 0; // relative to the run's start
-    std::array<std::int64_t, kStageCount> stageNs{};
+    PerValue<Stage, std::int64_t, kStageCount> stageNs{};
     std::int32_t selected = 0, kept = 0, hits = 0, misses = 0; // sums over (sequence, KV head); kept: -1 undefined
     std::int32_t h2dBlocks = 0, d2hBlocks = 0;
     std::int64_t h2dBytes = 0, d2hBytes = 0;
@@ -159,8 +159,8 @@ struct StepRecord {
     std::int32_t tokens = 0; // tokens fed; written, in a block-diffusion run
     bool opensBlock = false; // some sequence began a new KV block in this step
     std::int64_t startNs = 0, durationNs = 0;
-    std::array<std::int64_t, kStepStageCount> stepStageNs{};
-    std::vector<LayerRecord> layers;
+    PerValue<StepStage, std::int64_t, kStepStageCount> stepStageNs{};
+    Numbered<LayerRecord> layers;
     std::vector<SelectionRecord> selections;
     std::vector<PackedBlock> blocks; // ids ascend within a selection; empty at level Counters
     std::vector<float> scores;       // empty below level Full
@@ -171,7 +171,7 @@ struct StepRecord {
 
     /// The blocks of one of its selections.
     std::span<const PackedBlock> blocksOf(const SelectionRecord& selection) const {
-        return std::span(blocks).subspan(selection.first, std::size_t(selection.selected));
+        return std::span(blocks).subspan(selection.first, Elements(selection.selected));
     }
     /// Empties it, keeping its memory.
     void clear();

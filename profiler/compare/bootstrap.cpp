@@ -1,4 +1,5 @@
 #include "profiler/compare/bootstrap.h"
+#include "base/indexed.h"
 
 #include <algorithm>
 #include <cmath>
@@ -136,12 +137,12 @@ std::vector<RangeRanks::Piece> BlockBootstrap::piecesOf(int resample) const {
 std::vector<double> BlockBootstrap::resampledSums(std::span<const double> series) const {
     std::vector<double> before(2 * length_ + 1, 0.); // prefix sums over the series twice, because blocks wrap around
     for (std::size_t i = 0; i < 2 * length_; ++i) before[i + 1] = before[i] + series[i % length_];
-    std::vector<double> sums(std::size_t(resamples_), 0.);
+    Numbered<double> sums(resamples_, 0.);
     for (int r = 0; r < resamples_; ++r) {
         std::size_t left = length_;
         for (const std::uint32_t start : starts(r)) {
             const std::size_t taken = std::min(left, blockLength_);
-            sums[std::size_t(r)] += before[start + taken] - before[start];
+            sums[r] += before[start + taken] - before[start];
             left -= taken;
         }
     }

@@ -44,7 +44,7 @@ PairMatrix readPairs(const TraceReader& a, int runA, const TraceReader& b, int r
     return matrix;
 }
 
-std::vector<LayerDelta> layerDeltas(const PairMatrix& matrix, std::span<const StepPair> pairs, double confidence,
+std::vector<LayerDelta> layerDeltas(const PairMatrix& matrix, NumberedSpan<const StepPair> pairs, double confidence,
                                     std::uint64_t seed) {
     const Extents<int, int> cells = matrix.extents();
     std::vector<LayerDelta> result;
@@ -53,7 +53,7 @@ std::vector<LayerDelta> layerDeltas(const PairMatrix& matrix, std::span<const St
         const auto collect = [&](bool steadyOnly) {
             left.clear(), right.clear();
             for (int pair = 0; pair < matrix.pairs; ++pair) {
-                if (steadyOnly && !pairs[std::size_t(pair)].steady) continue;
+                if (steadyOnly && !pairs[pair].steady) continue;
                 if (std::isnan(matrix.difference(pair, layer))) continue;
                 const std::size_t at = cells.offset(pair, layer);
                 left.push_back(double(matrix.a[at])), right.push_back(double(matrix.b[at]));

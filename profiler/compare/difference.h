@@ -2,6 +2,7 @@
 #pragma once
 
 #include "base/extents.h"
+#include "base/indexed.h"
 #include "profiler/compare/alignment.h"
 #include "profiler/compare/bootstrap.h"
 #include "profiler/read/filtered.h"
@@ -37,7 +38,7 @@ struct LayerDelta {
 };
 
 /// Means leave out the first decode step and steps that open a block, unless no others are left.
-std::vector<LayerDelta> layerDeltas(const PairMatrix& matrix, std::span<const StepPair> pairs, double confidence = 0.95,
-                                    std::uint64_t seed = 1);
+std::vector<LayerDelta> layerDeltas(const PairMatrix& matrix, NumberedSpan<const StepPair> pairs,
+                                    double confidence = 0.95, std::uint64_t seed = 1);
 
 } // namespace kvscope

@@ -88,8 +88,8 @@ std::string coverageRefusal(const SelectionCoverage& coverage, const std::string
     return fmt::format("neither A nor {} has selected blocks in these steps: {}", other, kWhy);
 }
 
-OverlapRows readOverlap(const TraceReader& a, int runA, const TraceReader& b, int runB, std::span<const StepPair> pairs,
-                        const std::vector<bool>& heads, int sequence) {
+OverlapRows readOverlap(const TraceReader& a, int runA, const TraceReader& b, int runB,
+                        NumberedSpan<const StepPair> pairs, const Numbered<bool>& heads, int sequence) {
     const RunRow left = a.run(runA).value_or(RunRow{}), right = b.run(runB).value_or(RunRow{});
     OverlapRows result;
     result.pairs = int(pairs.size());
@@ -97,13 +97,13 @@ OverlapRows readOverlap(const TraceReader& a, int runA, const TraceReader& b, in
     const Extents<int, int> cells = result.extents();
     result.jaccard.assign(cells.size(), float(kNoValue));
     StepSelections selectionsA(a, runA), selectionsB(b, runB);
-    std::vector<double> sums(std::size_t(left.layers));
-    std::vector<int> counts(std::size_t(left.layers));
-    for (std::size_t pair = 0; pair < pairs.size(); ++pair) {
+    Numbered<double> sums(left.layers);
+    Numbered<int> counts(left.layers);
+    for (int pair = 0; pair < result.pairs; ++pair) {
         const auto rowsA = selectionsA.of(pairs[pair].a), rowsB = selectionsB.of(pairs[pair].b);
         const auto selects = [&](const SelectionRow& row) {
             return !row.blocks.empty() && (sequence < 0 || row.sequence == sequence) &&
-                   (heads.empty() || (std::size_t(row.kvHead) < heads.size() && heads[std::size_t(row.kvHead)]));
+                   (heads.empty() || (row.kvHead < heads.count() && heads[row.kvHead]));
         };
         result.coverage.a = result.coverage.a || std::any_of(rowsA.begin(), rowsA.end(), selects);
         result.coverage.b = result.coverage.b || std::any_of(rowsB.begin(), rowsB.end(), selects);
@@ -117,20 +117,19 @@ OverlapRows readOverlap(const TraceReader& a, int runA, const TraceReader& b, in
             if (!selects(rowA) || !selects(*rowB)) continue;
             const double value = jaccard(rowA.blocks, left.blockSize, rowB->blocks, right.blockSize);
             if (std::isnan(value)) continue;
-            sums[std::size_t(rowA.layer)] += value;
-            ++counts[std::size_t(rowA.layer)];
+            sums[rowA.layer] += value;
+            ++counts[rowA.layer];
             ++result.coverage.compared;
             if (value < 1 && !result.first)
                 result.first = differenceOf(pairs[pair], value, rowA, left.blockSize, *rowB, right.blockSize);
         }
-        for (std::size_t layer = 0; layer < sums.size(); ++layer)
-            if (counts[layer] > 0)
-                result.jaccard[cells.offset(int(pair), int(layer))] = float(sums[layer] / counts[layer]);
+        for (int layer = 0; layer < sums.count(); ++layer)
+            if (counts[layer] > 0) result.jaccard[cells.offset(pair, layer)] = float(sums[layer] / counts[layer]);
     }
     return result;
 }
 
-std::vector<double> overlapPerLayer(const OverlapRows& rows, std::span<const StepPair> pairs) {
+std::vector<double> overlapPerLayer(const OverlapRows& rows, NumberedSpan<const StepPair> pairs) {
     const Extents<int, int> cells = rows.extents();
     std::vector<double> result;
     for (int layer = 0; layer < rows.layers; ++layer) {
@@ -140,7 +139,7 @@ std::vector<double> overlapPerLayer(const OverlapRows& rows, std::span<const Ste
             const auto value = double(rows.jaccard[cells.offset(pair, layer)]);
             if (std::isnan(value)) continue;
             sum += value, ++count;
-            if (pairs[std::size_t(pair)].steady) steadySum += value, ++steadyCount;
+            if (pairs[pair].steady) steadySum += value, ++steadyCount;
         }
         result.push_back(steadyCount > 0 ? steadySum / steadyCount : count > 0 ? sum / count : kNoValue);
     }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "base/extents.h"
+#include "base/indexed.h"
 #include "profiler/compare/alignment.h"
 
 #include <cstdint>
@@ -57,12 +58,12 @@ std::string overlapRefusal(const RunRow& a, const RunRow& b, const std::string& 
 /// heads[h]: whether KV head h counts; empty: all count. sequence: only this one counts; -1: all that both runs have.
 /// `pairs` are in ascending order.
 /// @throws Error(BadInput) if a selection is damaged, Error(Cancelled | Storage)
-OverlapRows readOverlap(const TraceReader& a, int runA, const TraceReader& b, int runB, std::span<const StepPair> pairs,
-                        const std::vector<bool>& heads = {}, int sequence = -1);
+OverlapRows readOverlap(const TraceReader& a, int runA, const TraceReader& b, int runB,
+                        NumberedSpan<const StepPair> pairs, const Numbered<bool>& heads = {}, int sequence = -1);
 
 /// Means of an overlap for each layer and for each pair; NaN where nothing is defined. Only steady pairs count in the
 /// means of a layer, unless there are none.
-std::vector<double> overlapPerLayer(const OverlapRows& rows, std::span<const StepPair> pairs);
+std::vector<double> overlapPerLayer(const OverlapRows& rows, NumberedSpan<const StepPair> pairs);
 std::vector<double> overlapPerPair(const OverlapRows& rows);
 
 } // namespace kvscope

@@ -1,6 +1,7 @@
 #include "profiler/export/export.h"
 
 #include "base/error.h"
+#include "base/indexed.h"
 #include "base/nearest_name.h"
 #include "profiler/export/denoising.h"
 #include "profiler/export/figure_numbers.h"
@@ -119,7 +120,7 @@ public:
     }
     /// Whether the row at which the statement stands has a value in the column.
     bool has(int column) {
-        const auto& needed = needs_[std::size_t(column)];
+        const auto& needed = needs_[column];
         if (!needed || runColumn_ < 0) return true;
         const std::int64_t run = rows_.int64(runColumn_);
         if (run != run_) {
@@ -132,7 +133,7 @@ public:
 private:
     Connection& connection_;
     const Statement& rows_;
-    std::vector<std::optional<Known>> needs_; // [column]
+    Numbered<std::optional<Known>> needs_; // [column]
     int runColumn_ = -1;
     std::int64_t run_ = 0;
     Knowledge knows_;
@@ -334,9 +335,12 @@ ExportResult exportTable(const std::string& path, ExportTable table, ExportForma
         result.note = "the trace has no kernels: they are recorded on GPUs only";
     if (table == ExportTable::Counters && result.rows == 0)
         result.note = "the trace has no counters: they are recorded on GPUs at level full";
-    if (recordedByOthers && result.rows == 0)
+    if (table == ExportTable::Gauges && result.rows == 0)
+        result.note = "the trace has no gauges: only imported traces have them";
+    if (table == ExportTable::Flows && result.rows == 0)
         result.note =
-            fmt::format("the trace has no {}: only imported traces have them", exportTableNames()[std::size_t(table)]);
+            "the trace has no flows: GPUs at level full record what CUDA calls started, and imported traces have "
+            "what the other tool knew";
     writer.flush();
     return result;
 }

@@ -2,6 +2,7 @@
 // place that shows it. docs/insights.md lists the rules, their thresholds and why.
 #pragma once
 
+#include "base/indexed.h"
 #include "profiler/insights/exposure.h"
 
 #include <cstdint>
@@ -74,7 +75,7 @@ struct Insight {
 
 struct InsightReport {
     ExposureReport exposure;
-    std::vector<Insight> insights;         // alarms first, then by impact
+    Numbered<Insight> insights;            // alarms first, then by impact
     int rules = 0, judged = 0;             // how many there are, and how many of them have been asked
     std::vector<std::string> unasked = {}; // ids of rules that need what the run does not know; counted as judged
     /// Rows break rules of the trace format (profiler/check): then no number of the exposure means anything, the

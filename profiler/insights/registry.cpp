@@ -107,8 +107,8 @@ namespace {
 double worthOf(const Insight& insight) { return insight.price ? insight.price->high : insight.impact; }
 
 /// Alarms first, those about trust before the others, then by price; ties in the order of the registry.
-std::vector<Insight> ranked(const std::vector<std::vector<Insight>>& byRule) {
-    std::vector<Insight> all;
+Numbered<Insight> ranked(const std::vector<std::vector<Insight>>& byRule) {
+    Numbered<Insight> all;
     for (const auto& found : byRule) all.insert(all.end(), found.begin(), found.end());
     std::stable_sort(all.begin(), all.end(), [](const Insight& a, const Insight& b) {
         if (a.severity != b.severity) return a.severity == Severity::Alarm;

@@ -17,6 +17,7 @@
 #include <atomic>
 #include <filesystem>
 #include <fmt/format.h>
+#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -51,7 +52,7 @@ void readSource(const std::string& path, const std::string& out, Merge& merge) {
         throw Error(ErrorKind::BadInput, fmt::format("{} would be merged into itself", path),
                     "give the merged trace another name");
     std::error_code ignored;
-    if (fs::is_regular_file(path, ignored) && !isTraceFile(path))
+    if (fs::is_regular_file(path, ignored) && !isTraceFile(path) && std::ifstream(path)) // else the reader says why
         throw Error(ErrorKind::BadInput, fmt::format("{} is not a KVScope trace", path),
                     "merge .kvtrace files; kvscope-cli import makes them of files of other tools");
     const TraceReader reader(path);

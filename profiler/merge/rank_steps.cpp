@@ -1,6 +1,7 @@
 #include "profiler/merge/rank_steps.h"
 
 #include "base/error.h"
+#include "base/indexed.h"
 #include "profiler/merge/clock_offset.h"
 #include "profiler/read/reader_impl.h"
 
@@ -30,15 +31,15 @@ struct Collective {
 
 class RankReading {
 public:
-    RankReading(const TraceReader& reader, const std::vector<RunRow>& runs, const RankGroup& group)
+    RankReading(const TraceReader& reader, NumberedSpan<const RunRow> runs, const RankGroup& group)
         : reader_(reader), runs_(runs), group_(group) {
         for (const RankedRun& ranked : group.ranks) rows_.push_back({ranked.rank, int(ranked.run)});
         for (const int rank : group.missing) rows_.push_back({rank, -1});
         std::sort(rows_.begin(), rows_.end());
         for (const auto& [rank, run] : rows_) {
             out_.ranks.push_back(rank);
-            out_.runs.push_back(run < 0 ? 0 : runs[std::size_t(run)].runId);
-            if (run >= 0) out_.steps = std::max(out_.steps, runs[std::size_t(run)].steps);
+            out_.runs.push_back(run < 0 ? 0 : runs[run].runId);
+            if (run >= 0) out_.steps = std::max(out_.steps, runs[run].steps);
         }
         out_.otherRequests = group.otherRequests;
         if (std::size_t(out_.steps) * out_.ranks.size() > kMostCells)
@@ -50,7 +51,7 @@ public:
 
     RankSteps read() {
         for (int row = 0; row < int(rows_.size()); ++row)
-            if (rows_[std::size_t(row)].second >= 0) readSteps(row, runs_[std::size_t(rows_[std::size_t(row)].second)]);
+            if (rows_[row].second >= 0) readSteps(row, runs_[rows_[row].second]);
         readWaits();
         return std::move(out_);
     }
@@ -95,7 +96,7 @@ private:
         Statement spans(connection, "SELECT n.value, s.step, s.start_ns FROM span s JOIN text n ON n.id = s.name"
                                     " WHERE s.run_id = ? AND s.track = (SELECT id FROM text WHERE value = ?)"
                                     " AND typeof(s.start_ns) = 'integer' ORDER BY s.id LIMIT ?");
-        spans.bindAll(out_.runs[std::size_t(row)], std::string_view(kCollectiveTrack), kMostCollectives);
+        spans.bindAll(out_.runs[row], std::string_view(kCollectiveTrack), kMostCollectives);
         while (spans.step()) {
             Collective collective{int(spans.int64(1)), spans.int64(2)};
             if (collective.step < 0) collective.step = stepAt(row, collective.startNs);
@@ -108,7 +109,7 @@ private:
     void readWaits() {
         std::vector<int> present;
         for (int row = 0; row < int(rows_.size()); ++row)
-            if (rows_[std::size_t(row)].second >= 0) present.push_back(row);
+            if (rows_[row].second >= 0) present.push_back(row);
         if (present.size() < 2) return;
         std::vector<std::unordered_map<std::string, Collective>> all;
         for (const int row : present) {
@@ -134,9 +135,9 @@ private:
     }
 
     const TraceReader& reader_;
-    const std::vector<RunRow>& runs_;
+    NumberedSpan<const RunRow> runs_;
     const RankGroup& group_;
-    std::vector<std::pair<int, int>> rows_;    // rank, and place of its run; -1: missing
+    Numbered<std::pair<int, int>> rows_;       // rank, and place of its run; -1: missing
     std::map<int, std::vector<Start>> starts_; // [row], ascending
     RankSteps out_;
 };
@@ -242,7 +243,7 @@ std::optional<int> RankSteps::rowOf(int runId) const {
     return runId > 0 && found != runs.end() ? std::optional(int(found - runs.begin())) : std::nullopt;
 }
 
-RankSteps readRankSteps(const TraceReader& reader, const std::vector<RunRow>& runs, const RankGroup& group) {
+RankSteps readRankSteps(const TraceReader& reader, NumberedSpan<const RunRow> runs, const RankGroup& group) {
     return RankReading(reader, runs, group).read();
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "base/extents.h"
+#include "base/indexed.h"
 #include "profiler/merge/rank_group.h"
 #include "profiler/read/trace_reader.h"
 
@@ -25,7 +26,7 @@ std::span<const RankNumberInfo> rankNumbers();
 
 struct RankSteps {
     std::vector<int> ranks; // by row, ascending: those of the trace and those that are missing
-    std::vector<int> runs;  // [row] run of the trace; 0: the rank is missing
+    Numbered<int> runs;     // [row] run of the trace; 0: the rank is missing
     int steps = 0;          // number of the last step of any rank + 1
     bool otherRequests = false;
     /// [number][step][row], NaN: not known, no such step, or a missing rank. Empty: no rank knows the number.

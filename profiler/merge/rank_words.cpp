@@ -44,7 +44,7 @@ std::optional<RankClockFact> clockFactOf(const RunRow& run) {
 std::string clockSentence(const std::vector<RunRow>& runs, const RankGroup& group) {
     std::vector<std::string> ways, named;
     std::int64_t least = 0, most = 0, error = 0;
-    bool any = false;
+    bool any = false, byUtc = false;
     for (const RankedRun& ranked : group.ranks) {
         const auto fact = clockFactOf(runs[ranked.run]);
         if (!fact) continue;
@@ -52,6 +52,7 @@ std::string clockSentence(const std::vector<RunRow>& runs, const RankGroup& grou
         most = any ? std::max(most, fact->addedNs) : fact->addedNs;
         any = true;
         error = std::max(error, fact->errorNs);
+        byUtc = byUtc || fact->by == "utc"; // whose error between two machines is in no reading
         if (fact->by == "reference")
             named.push_back(fmt::format("rank {} +{}", ranked.rank, time(fact->addedNs)));
         else
@@ -68,7 +69,8 @@ std::string clockSentence(const std::vector<RunRow>& runs, const RankGroup& grou
                                                   time(most), time(error));
     const std::string how = ways.empty() ? std::string() : fmt::format(", {}", fmt::join(ways, " and "));
     return fmt::format("Clocks aligned{}: {}{}", how, offsets,
-                       error > kCertainNs ? "; the order of what happens on different ranks is not certain" : "");
+                       error > kCertainNs || byUtc ? "; the order of what happens on different ranks is not certain"
+                                                   : "");
 }
 
 std::vector<std::string> rankProblems(const std::vector<RunRow>& runs, const RankGroup& group) {

@@ -204,7 +204,7 @@ ForwardRows readForwards(const TraceReader& reader, const DenoiseRequest& reques
         return result;
     for (const char* table : {"denoise", "denoise_token", "denoise_layer"})
         if (!impl.hasTable(table)) return result;
-    const std::vector<bool> passes = stepsThatPass(reader, request.runId, request.filter, first, last);
+    const Numbered<bool> passes = stepsThatPass(reader, request.runId, request.filter, first, last);
     const auto keys = trace::keysOfSteps(request.runId, first, last, trace::kTokenShift);
     Statement rows(*impl.connection, "SELECT id, block, denoise_step, kind, masked, written FROM denoise"
                                      " WHERE id BETWEEN ? AND ? AND (id >> 10) & 1023 = ? ORDER BY id");
@@ -212,7 +212,7 @@ ForwardRows readForwards(const TraceReader& reader, const DenoiseRequest& reques
     while (rows.step()) {
         ForwardRow row;
         row.step = trace::stepOf(rows.int64(0), trace::kTokenShift);
-        if (!passes[std::size_t(row.step - first)] || (!result.rows.empty() && result.rows.back().step == row.step))
+        if (!passes[row.step - first] || (!result.rows.empty() && result.rows.back().step == row.step))
             continue; // the filter leaves the step out, or a damaged file has a second forward in it
         row.block = rows.int32(1);
         row.denoiseStep = rows.int32(2);

@@ -67,7 +67,7 @@ struct ForwardRow {
 };
 
 struct ForwardRows {
-    std::vector<ForwardRow> rows; // steps ascending
+    Numbered<ForwardRow> rows; // steps ascending
     std::vector<ForwardCell> cells;
     std::span<const ForwardCell> cellsOf(const ForwardRow& row) const {
         return std::span(cells).subspan(row.firstCell, row.cells);

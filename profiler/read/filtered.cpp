@@ -46,7 +46,7 @@ void eraseLeftOut(const TraceReader& reader, int runId, const ReadFilter& filter
     if (rows.empty()) return;
     const int first = rows.front().step;
     const auto passes = stepsThatPass(reader, runId, filter, first, rows.back().step);
-    std::erase_if(rows, [&](const auto& row) { return !passes[std::size_t(row.step - first)]; });
+    std::erase_if(rows, [&](const auto& row) { return !passes[row.step - first]; });
 }
 
 constexpr const char* kStageColumns = "l.qkv_linear_ns, l.rope_ns, l.compression_ns, l.stage1_ns, l.pooling_ns,"
@@ -67,11 +67,11 @@ std::string likePattern(const std::string& text) {
     return pattern + '%';
 }
 
-std::vector<bool> stepsThatPass(const TraceReader& reader, int runId, const ReadFilter& filter, int first, int last) {
-    std::vector<bool> passes(std::size_t(std::max(last - first + 1, 0)));
+Numbered<bool> stepsThatPass(const TraceReader& reader, int runId, const ReadFilter& filter, int first, int last) {
+    Numbered<bool> passes(std::max(last - first + 1, 0));
     if (runId < 1 || runId > trace::kMaxRuns || first < 0 || last > trace::kMaxStep) return passes;
     if (filter.text.empty()) {
-        for (int step = first; step <= last; ++step) passes[std::size_t(step - first)] = filter.hasStep(step);
+        for (int step = first; step <= last; ++step) passes[step - first] = filter.hasStep(step);
         return passes;
     }
     Statement tokens(*ReaderAccess::of(reader).connection, "SELECT DISTINCT id >> 20 FROM token"
@@ -80,19 +80,20 @@ std::vector<bool> stepsThatPass(const TraceReader& reader, int runId, const Read
     tokens.bindAll(low, high, std::string_view(likePattern(filter.text)));
     while (tokens.step()) {
         const int step = trace::stepOf(tokens.int64(0), 0);
-        if (step >= first && step <= last && filter.hasStep(step)) passes[std::size_t(step - first)] = true;
+        if (step >= first && step <= last && filter.hasStep(step)) passes[step - first] = true;
     }
     return passes;
 }
 
-std::vector<bool> blocksWithText(const TraceReader& reader, int runId, int sequence, const std::string& text) {
+Numbered<bool> blocksWithText(const TraceReader& reader, int runId, int sequence, const std::string& text) {
     const auto run = reader.run(runId);
     if (!run || run->blockSize <= 0 || sequence < 0) return {};
     TokenText all(run->blockSize);
     for (const TokenRow& token : reader.prompt(runId, sequence)) all.add(token);
     for (const TokenRow& token : reader.tokens(runId, sequence)) all.add(token);
     const std::vector<std::size_t> matches = all.firstMatches(text);
-    std::vector<bool> found(matches.size(), text.empty());
+    Numbered<bool> found;
+    found.assign(matches.size(), text.empty());
     for (std::size_t block = 0; block < found.size(); ++block)
         if (matches[block] != TokenText::kNowhere) found[block] = true;
     return found;
@@ -269,7 +270,7 @@ StepMatrix filteredLayers(const TraceReader& reader, int runId, Metric metric, i
     const auto passes = stepsThatPass(reader, runId, filter, matrix.firstStep, matrix.firstStep + matrix.steps - 1);
     for (int step = 0; step < matrix.steps; ++step)
         for (int layer = 0; layer < matrix.rows; ++layer)
-            if (!passes[std::size_t(step)] || !filter.hasLayer(layer))
+            if (!passes[step] || !filter.hasLayer(layer))
                 matrix.at(step, layer) = std::numeric_limits<float>::quiet_NaN();
     return matrix;
 }

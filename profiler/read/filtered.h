@@ -1,6 +1,7 @@
 // The sums of steps and layers again, counting only some of them: what the views' shared filter means in numbers.
 #pragma once
 
+#include "base/indexed.h"
 #include "profiler/read/trace_reader.h"
 
 #include <span>
@@ -30,10 +31,10 @@ struct ReadFilter {
 std::string likePattern(const std::string& text);
 
 /// Whether each of the steps [first, last] passes, by its number and by the text of its tokens.
-std::vector<bool> stepsThatPass(const TraceReader& reader, int runId, const ReadFilter& filter, int first, int last);
+Numbered<bool> stepsThatPass(const TraceReader& reader, int runId, const ReadFilter& filter, int first, int last);
 /// Which blocks of a sequence hold this text, by the joined bytes of its tokens: a match across a border counts for
 /// both blocks. The case of A to Z does not matter. One entry per block that has begun.
-std::vector<bool> blocksWithText(const TraceReader& reader, int runId, int sequence, const std::string& text);
+Numbered<bool> blocksWithText(const TraceReader& reader, int runId, int sequence, const std::string& text);
 
 /// As TraceReader::steps, for the steps of the filter; everything from `selected` on is summed over its layers only.
 /// Wall time stays that of the whole step. With KV heads, host-to-device bytes are those of the heads' misses, or -1

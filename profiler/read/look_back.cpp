@@ -1,6 +1,7 @@
 #include "profiler/read/look_back.h"
 
 #include "base/error.h"
+#include "base/indexed.h"
 #include "profiler/format/selection_blob.h"
 #include "profiler/format/trace_keys.h"
 #include "profiler/read/reader_impl.h"
@@ -59,7 +60,7 @@ private:
 
 /// Mean of a metric over the decode steps, by layer; absent where it was not recorded.
 std::vector<std::optional<double>> meansOf(const TraceReader& reader, const RunRow& run, Metric metric) {
-    std::vector<std::optional<double>> means(std::size_t(std::max(run.layers, 0)));
+    Numbered<std::optional<double>> means(std::max(run.layers, 0));
     const StepMatrix matrix = reader.layerMatrix(run.runId, metric, {}, 1);
     for (int row = 0; row < std::min(matrix.rows, run.layers); ++row) {
         double sum = 0;
@@ -67,7 +68,7 @@ std::vector<std::optional<double>> meansOf(const TraceReader& reader, const RunR
         for (int step = 0; step < matrix.steps; ++step)
             if (const float value = matrix.values[matrix.extents().offset(step, row)]; value == value)
                 sum += double(value), ++count;
-        if (count > 0) means[std::size_t(row)] = sum / double(count);
+        if (count > 0) means[row] = sum / double(count);
     }
     return means;
 }

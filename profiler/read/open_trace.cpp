@@ -78,10 +78,22 @@ OpenTrace openAs(const std::string& path, Connection::Mode mode, const std::stri
     return trace;
 }
 
+/// Whether a file that is not empty lies beside the trace.
+bool hasBeside(const std::string& path, const char* suffix) {
+    std::error_code failure;
+    return fs::file_size(path + suffix, failure) > 0 && !failure;
+}
+
+/// Takes back a change that a killed program began and SQLite's journal beside the file undoes.
+void rollBack(const std::string& path, const std::string& shownAs) {
+    Connection(path, Connection::Mode::ReadWrite, shownAs).integer("SELECT count(*) FROM sqlite_schema");
+}
+
 OpenTrace openCopy(const std::string& path) {
     auto folder = std::make_unique<TemporaryFolder>();
     const std::string copy = folder->path() + "/trace.kvtrace";
-    for (const char* suffix : {"", "-wal"}) {
+    for (const char* suffix : {"", "-wal", "-journal"}) {
+        if (*suffix != '\0' && !hasBeside(path, suffix)) continue;
         std::error_code failure;
         fs::copy_file(path + suffix, copy + suffix, failure);
         if (failure)
@@ -90,9 +102,10 @@ OpenTrace openCopy(const std::string& path) {
                 fmt::format(
                     "{} was left unfinished in a folder that cannot be written, and copying it to {} failed: {}", path,
                     folder->path(), failure.message()),
-                fmt::format("copy it together with {}-wal to a folder you may write to", path));
+                "copy it and the files beside it whose names begin with its own to a folder you may write to");
         fs::permissions(copy + suffix, fs::perms::owner_write, fs::perm_options::add, failure);
     }
+    if (hasBeside(copy, "-journal")) rollBack(copy, path);
     OpenTrace trace = openAs(copy, Connection::Mode::ReadOnly, path);
     trace.copy = std::move(folder);
     return trace;
@@ -173,10 +186,14 @@ OpenTrace openTrace(const std::string& path) {
     // SQLite wants to write a -shm file beside a file in WAL mode. Where it cannot, there is no live writer either.
     const fs::path folder = fs::path(path).has_parent_path() ? fs::path(path).parent_path() : fs::path(".");
     const bool room = fs::space(folder, ignored).available >= kRoomForShm;
-    if (access(folder.c_str(), W_OK) == 0 && (ignored || room)) throw *refusal;
-    const auto walBytes = fs::file_size(path + "-wal", ignored);
-    if (ignored || walBytes == 0) return openAs(path, Connection::Mode::Immutable);
-    return openCopy(path);
+    const bool folderIsWritable = access(folder.c_str(), W_OK) == 0;
+    if (hasBeside(path, "-journal")) { // a program was killed while it wrote labels or notes
+        if (!folderIsWritable || access(path.c_str(), W_OK) != 0) return openCopy(path);
+        rollBack(path, path);
+        return openAs(path, Connection::Mode::ReadOnly);
+    }
+    if (folderIsWritable && (ignored || room)) throw *refusal;
+    return hasBeside(path, "-wal") ? openCopy(path) : openAs(path, Connection::Mode::Immutable);
 }
 
 } // namespace kvscope

@@ -36,7 +36,7 @@ void ResidentPools::select(std::int64_t pool, std::int64_t misses, bool opensBlo
 
 ResidentPools::State ResidentPools::stateOf(int layer) const {
     if (perLayer_ < kWorthASeek || std::size_t(layer) >= layers_.size()) return State::Unknown;
-    const Layer& pools = layers_[std::size_t(layer)];
+    const Layer& pools = layers_[layer];
     if (pools.seen < perLayer_) return State::Unknown;
     return pools.full == pools.seen ? State::Full : State::Known;
 }

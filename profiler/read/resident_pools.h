@@ -1,6 +1,8 @@
 // How many blocks have a slot on the device, counted from selections: exact, without knowing which blocks they are.
 #pragma once
 
+#include "base/indexed.h"
+
 #include <cstdint>
 #include <vector>
 
@@ -39,7 +41,7 @@ private:
 
     int slots_ = 0;
     std::int64_t perLayer_ = 0, pools_ = 0, blocks_ = 0;
-    std::vector<Layer> layers_;
+    Numbered<Layer> layers_;
     std::vector<Layers> changing_;
     bool stale_ = true; // pools changed since changing_ was made
 };

@@ -6,7 +6,7 @@
 namespace kvscope {
 
 SelfTimeSum::SelfTimeSum(const SpanIndex& index, std::int64_t fromNs, std::int64_t toNs, SelfTimeBy by,
-                         std::function<bool(const IndexedSpan&)> keep)
+                         std::function<bool(const TimelineSpan&)> keep)
     : index_(index), from_(fromNs), to_(toNs), by_(by), keep_(std::move(keep)) {
     std::map<std::tuple<int, int, int>, int> laneOf; // track, depth, row
     for (int lane = 0; lane < index.laneCount(); ++lane) {
@@ -36,7 +36,7 @@ SelfTimeSum::SelfTimeSum(const SpanIndex& index, std::int64_t fromNs, std::int64
 bool SelfTimeSum::advance(std::size_t spans) {
     for (; at_ < lanes_.size(); ++at_) {
         Lane& lane = lanes_[at_];
-        if (sums_.size() < index_.names().size()) sums_.resize(index_.names().size());
+        if (sums_.count() < index_.names().count()) sums_.resize(index_.names().count());
         for (; lane.next < lane.end; ++lane.next) {
             if (spans == 0) return false;
             --spans;
@@ -48,7 +48,7 @@ bool SelfTimeSum::advance(std::size_t spans) {
     return true;
 }
 
-void SelfTimeSum::add(Lane& lane, const IndexedSpan& span) {
+void SelfTimeSum::add(Lane& lane, const TimelineSpan& span) {
     if (span.endNs() < from_ || (span.endNs() == from_ && span.durationNs > 0)) return;
     const auto inside = [&](std::int64_t start, std::int64_t end) {
         return std::max<std::int64_t>(0, std::min(end, to_) - std::max(start, from_));
@@ -56,13 +56,13 @@ void SelfTimeSum::add(Lane& lane, const IndexedSpan& span) {
     const std::int64_t total = inside(span.startNs, span.endNs());
     std::int64_t self = total;
     while (lane.child < lane.childEnd) {
-        const IndexedSpan nested = index_.at({lane.children, lane.child});
+        const TimelineSpan nested = index_.at({lane.children, lane.child});
         self -= inside(std::max(nested.startNs, span.startNs), std::min(nested.endNs(), span.endNs()));
         if (nested.endNs() > span.endNs()) break; // the next one at this depth may hold the rest of it
         ++lane.child;
     }
     if (keep_ && !keep_(span)) return;
-    Sum& sum = sums_[std::size_t(span.name)];
+    Sum& sum = sums_[span.name];
     if (sum.spans++ == 0) named_.push_back(span.name);
     sum.totalNs += total;
     sum.selfNs += std::max<std::int64_t>(0, self);
@@ -70,11 +70,10 @@ void SelfTimeSum::add(Lane& lane, const IndexedSpan& span) {
 }
 
 void SelfTimeSum::closeTrack(int track) {
-    const std::string& name = index_.tracks()[std::size_t(track)];
+    const std::string& name = index_.tracks()[track];
     for (const int each : named_) {
-        Sum& sum = sums_[std::size_t(each)];
-        const std::string& shown =
-            (by_ == SelfTimeBy::Component ? index_.components() : index_.names())[std::size_t(each)];
+        Sum& sum = sums_[each];
+        const std::string& shown = (by_ == SelfTimeBy::Component ? index_.components() : index_.names())[each];
         SelfTime& row = found_[{name, shown}];
         row.track = name;
         row.name = shown;
@@ -97,7 +96,7 @@ std::vector<SelfTime> SelfTimeSum::rows() const {
 }
 
 std::vector<SelfTime> selfTimes(const SpanIndex& index, std::int64_t fromNs, std::int64_t toNs, SelfTimeBy by,
-                                const std::function<bool(const IndexedSpan&)>& keep) {
+                                const std::function<bool(const TimelineSpan&)>& keep) {
     SelfTimeSum sum(index, fromNs, toNs, by, keep);
     sum.advance(sum.spans());
     return sum.rows();

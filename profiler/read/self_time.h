@@ -32,7 +32,7 @@ enum class SelfTimeBy {
 class SelfTimeSum {
 public:
     SelfTimeSum(const SpanIndex& index, std::int64_t fromNs, std::int64_t toNs, SelfTimeBy by,
-                std::function<bool(const IndexedSpan&)> keep = {});
+                std::function<bool(const TimelineSpan&)> keep = {});
     /// Looks at about so many more spans. @return true: all are added up
     bool advance(std::size_t spans);
     std::size_t looked() const { return looked_; } // spans that have been looked at
@@ -49,22 +49,22 @@ private:
         std::uint32_t spans = 0;
         std::int64_t selfNs = 0, totalNs = 0, longestNs = 0;
     };
-    void add(Lane& lane, const IndexedSpan& span);
+    void add(Lane& lane, const TimelineSpan& span);
     void closeTrack(int track);
 
     const SpanIndex& index_;
     std::int64_t from_, to_;
     SelfTimeBy by_;
-    std::function<bool(const IndexedSpan&)> keep_;
+    std::function<bool(const TimelineSpan&)> keep_;
     std::vector<Lane> lanes_; // by track
     std::size_t at_ = 0, looked_ = 0, spans_ = 0;
-    std::vector<Sum> sums_;  // of the lanes' present track, by name
+    Numbered<Sum> sums_;     // of the lanes' present track, by name
     std::vector<int> named_; // the names with a sum in sums_
     std::map<std::pair<std::string, std::string>, SelfTime> found_;
 };
 
 /// Adds up a range at once.
 std::vector<SelfTime> selfTimes(const SpanIndex& index, std::int64_t fromNs, std::int64_t toNs, SelfTimeBy by,
-                                const std::function<bool(const IndexedSpan&)>& keep = {});
+                                const std::function<bool(const TimelineSpan&)>& keep = {});
 
 } // namespace kvscope

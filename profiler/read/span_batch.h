@@ -3,6 +3,7 @@
 // scan the layers fifteen times.
 #pragma once
 
+#include "base/indexed.h"
 #include "profiler/read/link_clock.h"
 #include "profiler/read/trace_reader.h"
 
@@ -38,7 +39,7 @@ struct SpanNameFields {
 };
 
 struct SpanBatch {
-    std::vector<std::string> texts;
+    Numbered<std::string> texts;
     std::unordered_map<std::int32_t, SpanNameFields> fields; // of names that have any, by index in `texts`
     std::vector<SpanRow> spans;
     std::vector<StepRow> steps; // with their spans at depth 0

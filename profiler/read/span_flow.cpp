@@ -19,26 +19,26 @@ public:
     StepSpans(const SpanIndex& index, int step) : index_(index), step_(step) {
         const auto whole = spanOfStep(index, step);
         if (!whole) return;
-        const IndexedSpan span = index.at(*whole);
+        const TimelineSpan span = index.at(*whole);
         // Kernels of a step may begin before the host's mark and end after it, by less than a step.
         from_ = span.startNs - span.durationNs;
         to_ = span.endNs() + span.durationNs;
     }
 
     Place placeOf(int lane) const {
-        const std::string& track = index_.tracks()[std::size_t(index_.lane(lane).track)];
+        const std::string& track = index_.tracks()[index_.lane(lane).track];
         if (track == kHostTrack) return Place::Host;
         return isLinkTrack(track, kToDeviceTrack) || isLinkTrack(track, kToHostTrack) ? Place::Link : Place::Elsewhere;
     }
-    std::string_view nameOf(int name) const { return index_.names()[std::size_t(name)]; }
-    std::string_view componentOf(int name) const { return index_.components()[std::size_t(name)]; }
+    std::string_view nameOf(int name) const { return index_.names()[name]; }
+    std::string_view componentOf(int name) const { return index_.components()[name]; }
 
     /// Calls visit(ref, span) for spans of the step and layer in lanes of one kind.
     template <class Visit> void each(Place place, int layer, Visit&& visit) const {
         for (int lane = 0; lane < index_.laneCount(); ++lane) {
             if (placeOf(lane) != place) continue;
             index_.cover(lane, from_, to_, -1, [&](const SpanBar& bar) {
-                const IndexedSpan span = index_.at({lane, bar.first});
+                const TimelineSpan span = index_.at({lane, bar.first});
                 if (span.step == step_ && span.layer == layer) visit(SpanRef{lane, bar.first}, span);
             });
         }
@@ -72,7 +72,7 @@ std::optional<SpanRef> spanOfStep(const SpanIndex& index, int step) {
 
 std::vector<SpanFlow> flowsOf(const SpanIndex& index, SpanRef ref) {
     std::vector<SpanFlow> flows;
-    const IndexedSpan span = index.at(ref);
+    const TimelineSpan span = index.at(ref);
     if (span.step < 0) return flows;
     const StepSpans step(index, span.step);
     const Place place = step.placeOf(ref.lane);
@@ -80,26 +80,26 @@ std::vector<SpanFlow> flowsOf(const SpanIndex& index, SpanRef ref) {
     const auto add = [&](SpanFlow::Kind kind, SpanRef from, SpanRef to) {
         if (flows.size() < kMostFlowsShown) flows.push_back({kind, from, to});
     };
-    const bool transferred = place == Place::Link && index.names()[std::size_t(span.name)] == kToDeviceName;
+    const bool transferred = place == Place::Link && index.names()[span.name] == kToDeviceName;
     const bool depth0 = place == Place::Host && index.lane(ref.lane).depth == 0;
     if (place == Place::Elsewhere)
-        step.each(Place::Host, span.layer, [&](SpanRef host, const IndexedSpan& stage) {
+        step.each(Place::Host, span.layer, [&](SpanRef host, const TimelineSpan& stage) {
             if (step.nameOf(stage.name) == component) add(SpanFlow::Kind::Launch, host, ref);
         });
     if (place == Place::Host && !depth0)
-        step.each(Place::Elsewhere, span.layer, [&](SpanRef other, const IndexedSpan& kernel) {
+        step.each(Place::Elsewhere, span.layer, [&](SpanRef other, const TimelineSpan& kernel) {
             if (step.componentOf(kernel.name) == component) add(SpanFlow::Kind::Launch, ref, other);
         });
     if (place == Place::Host && component == kOffloading)
         step.each(Place::Link, span.layer,
-                  [&](SpanRef link, const IndexedSpan&) { add(SpanFlow::Kind::Launch, ref, link); });
+                  [&](SpanRef link, const TimelineSpan&) { add(SpanFlow::Kind::Launch, ref, link); });
     if (place == Place::Link)
-        step.each(Place::Host, span.layer, [&](SpanRef host, const IndexedSpan& stage) {
+        step.each(Place::Host, span.layer, [&](SpanRef host, const TimelineSpan& stage) {
             if (step.nameOf(stage.name) == kOffloading) add(SpanFlow::Kind::Launch, host, ref);
         });
     // The attention over the selected blocks reads what the transfer of its layer brought.
     const auto users = [&](Place where, const auto& visit) {
-        step.each(where, span.layer, [&](SpanRef user, const IndexedSpan& attention) {
+        step.each(where, span.layer, [&](SpanRef user, const TimelineSpan& attention) {
             if (step.componentOf(attention.name) == kAttention) visit(user);
         });
     };
@@ -108,7 +108,7 @@ std::vector<SpanFlow> flowsOf(const SpanIndex& index, SpanRef ref) {
         users(Place::Elsewhere, [&](SpanRef user) { add(SpanFlow::Kind::Transfer, ref, user); });
     }
     if (place != Place::Link && component == kAttention)
-        step.each(Place::Link, span.layer, [&](SpanRef link, const IndexedSpan& transfer) {
+        step.each(Place::Link, span.layer, [&](SpanRef link, const TimelineSpan& transfer) {
             if (step.nameOf(transfer.name) == kToDeviceName) add(SpanFlow::Kind::Transfer, link, ref);
         });
     std::stable_sort(flows.begin(), flows.end(), [&](const SpanFlow& a, const SpanFlow& b) {
@@ -119,7 +119,7 @@ std::vector<SpanFlow> flowsOf(const SpanIndex& index, SpanRef ref) {
 
 SpanWait waitOf(const SpanIndex& index, SpanRef ref) {
     SpanWait wait;
-    const IndexedSpan span = index.at(ref);
+    const TimelineSpan span = index.at(ref);
     if (ref.index == 0) return wait;
     wait.before = SpanRef{ref.lane, ref.index - 1};
     const std::int64_t idleSince = index.at(*wait.before).endNs();

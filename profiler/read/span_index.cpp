@@ -10,7 +10,7 @@ constexpr int kMostRowsOfOverlap = 8;        // of one track and depth; what ove
 constexpr std::size_t kMovedAtOnce = 65'536; // a few milliseconds
 
 /// Where two begin together, the shorter first: one without length fits before the other.
-bool earlier(const IndexedSpan& a, const IndexedSpan& b) {
+bool earlier(const TimelineSpan& a, const TimelineSpan& b) {
     return a.startNs != b.startNs ? a.startNs < b.startNs : a.durationNs < b.durationNs;
 }
 
@@ -34,14 +34,14 @@ struct Shares {
 
 } // namespace
 
-IndexedSpan SpanIndex::Lane::span(std::uint32_t i) const {
+TimelineSpan SpanIndex::Lane::span(std::uint32_t i) const {
     const Chunk& chunk = *chunks[i / kChunk];
     const std::uint32_t at = i % kChunk;
     return {chunk.start[at], chunk.duration[at] == kLong ? longer.at(i) : chunk.duration[at], chunk.name[at],
             chunk.step[at], chunk.layer[at]};
 }
 
-void SpanIndex::Lane::push(const IndexedSpan& span) {
+void SpanIndex::Lane::push(const TimelineSpan& span) {
     if (size % kChunk == 0) chunks.push_back(std::make_unique<Chunk>());
     Chunk& chunk = *chunks.back();
     const std::uint32_t at = size % kChunk;
@@ -51,7 +51,8 @@ void SpanIndex::Lane::push(const IndexedSpan& span) {
     chunk.step[at] = span.step;
     chunk.name[at] = std::uint16_t(span.name);
     chunk.layer[at] = std::int16_t(std::min(span.layer, 0x7FFF));
-    chunk.names[std::size_t(span.name >> 6 & 3)] |= std::uint64_t(1) << (span.name & 63);
+    const unsigned name = chunk.name[at];
+    chunk.names[name >> 6 & 3] |= std::uint64_t(1) << (name & 63);
     if (size > 0 && span.startNs < lastEnd) crowded = true;
     ++size;
     busyNs += span.durationNs;
@@ -85,7 +86,7 @@ void SpanIndex::Lane::rebuild() {
             for (std::uint32_t child = first; child < last; ++child) {
                 Node part;
                 if (level == 0) {
-                    const IndexedSpan one = span(child);
+                    const TimelineSpan one = span(child);
                     part = {one.startNs, one.endNs(), float(one.durationNs), float(one.durationNs),
                             std::uint16_t(one.name)};
                 } else {
@@ -107,15 +108,15 @@ void SpanIndex::Lane::rebuild() {
 }
 
 void SpanIndex::append(const SpanBatch& batch) {
-    std::vector<int> nameOf(batch.texts.size(), -1), trackOf(batch.texts.size(), -1);
-    std::map<std::pair<int, int>, std::vector<IndexedSpan>> arrived;
-    std::vector<IndexedSpan>* group = nullptr;
+    Numbered<int> nameOf(batch.texts.count(), -1), trackOf(batch.texts.count(), -1); // [text]
+    std::map<std::pair<int, int>, std::vector<TimelineSpan>> arrived;
+    std::vector<TimelineSpan>* group = nullptr;
     std::pair<int, int> key{-1, -1};
     for (const SpanRow& row : batch.spans) {
-        int &name = nameOf[std::size_t(row.name)], &track = trackOf[std::size_t(row.track)];
+        int &name = nameOf[row.name], &track = trackOf[row.track];
         if (name < 0) name = internName(batch, row.name);
-        if (track < 0) track = internTrack(batch.texts[std::size_t(row.track)]);
-        ++nameCounts_[std::size_t(name)];
+        if (track < 0) track = internTrack(batch.texts[row.track]);
+        ++nameCounts_[name];
         if (key != std::pair(track, row.depth) || !group) {
             key = {track, row.depth};
             group = &arrived[key];
@@ -132,7 +133,7 @@ void SpanIndex::append(const SpanBatch& batch) {
 
 /// The first of the rows that is free when the span begins. If none is, the number of rows, which stands for a new row,
 /// or, where there are kMostRowsOfOverlap already, the last one.
-template <class LaneAt> int SpanIndex::rowFor(const IndexedSpan& span, int rows, const LaneAt& laneAt) {
+template <class LaneAt> int SpanIndex::rowFor(const TimelineSpan& span, int rows, const LaneAt& laneAt) {
     for (int row = 0; row < rows; ++row) {
         const Lane& lane = laneAt(row);
         if (lane.size == 0 || lane.lastEnd <= span.startNs) return row;
@@ -140,13 +141,13 @@ template <class LaneAt> int SpanIndex::rowFor(const IndexedSpan& span, int rows,
     return std::min(rows, kMostRowsOfOverlap - 1);
 }
 
-void SpanIndex::pushInOrder(const std::pair<int, int>& place, Group& group, const IndexedSpan* first,
-                            const IndexedSpan* last) {
-    const auto laneAt = [&](int row) -> Lane& { return lanes_[std::size_t(group.rows[std::size_t(row)])]; };
+void SpanIndex::pushInOrder(const std::pair<int, int>& place, Group& group, const TimelineSpan* first,
+                            const TimelineSpan* last) {
+    const auto laneAt = [&](int row) -> Lane& { return lanes_[group.rows[row]]; };
     for (; first != last; ++first) {
-        const int row = rowFor(*first, int(group.rows.size()), laneAt);
-        if (row == int(group.rows.size())) {
-            group.rows.push_back(int(lanes_.size()));
+        const int row = rowFor(*first, group.rows.count(), laneAt);
+        if (row == group.rows.count()) {
+            group.rows.push_back(lanes_.count());
             Lane& made = lanes_.emplace_back();
             made.track = place.first;
             made.depth = place.second;
@@ -154,31 +155,31 @@ void SpanIndex::pushInOrder(const std::pair<int, int>& place, Group& group, cons
         }
         laneAt(row).push(*first);
     }
-    for (const int which : group.rows) lanes_[std::size_t(which)].rebuild();
+    for (const int which : group.rows) lanes_[which].rebuild();
 }
 
-void SpanIndex::appendGroup(const std::pair<int, int>& place, std::vector<IndexedSpan>& spans, std::size_t& movable) {
+void SpanIndex::appendGroup(const std::pair<int, int>& place, std::vector<TimelineSpan>& spans, std::size_t& movable) {
     if (!std::is_sorted(spans.begin(), spans.end(), earlier)) std::stable_sort(spans.begin(), spans.end(), earlier);
     Group& group = groups_[place];
     // Spans behind the first newcomer have to move.
     std::size_t behind = 0;
     std::int64_t lastStart = std::numeric_limits<std::int64_t>::min();
     for (const int which : group.rows) {
-        const Lane& lane = lanes_[std::size_t(which)];
+        const Lane& lane = lanes_[which];
         behind += lane.size - lowerBound(which, spans.front().startNs);
         lastStart = std::max(lastStart, lane.lastStart());
     }
     if (group.merge || behind > std::max(movable, 4 * spans.size())) {
         const auto inOrder = std::partition_point(spans.begin(), spans.end(),
-                                                  [&](const IndexedSpan& span) { return span.startNs <= lastStart; });
+                                                  [&](const TimelineSpan& span) { return span.startNs <= lastStart; });
         group.late.insert(group.late.end(), spans.begin(), inOrder);
         return pushInOrder(place, group, spans.data() + (inOrder - spans.begin()), spans.data() + spans.size());
     }
     if (behind > 0) { // they are taken out and put in again in order
         movable -= std::min(movable, behind);
-        std::vector<IndexedSpan> moved;
+        std::vector<TimelineSpan> moved;
         for (const int which : group.rows) {
-            Lane& lane = lanes_[std::size_t(which)];
+            Lane& lane = lanes_[which];
             const std::uint32_t from = lowerBound(which, spans.front().startNs);
             if (from == lane.size) continue;
             for (std::uint32_t i = from; i < lane.size; ++i) moved.push_back(lane.span(i));
@@ -196,7 +197,7 @@ bool SpanIndex::settle(std::size_t spans, bool all) {
     for (auto& [place, group] : groups_) {
         if (!group.merge && !group.late.empty()) {
             std::size_t there = 0;
-            for (const int which : group.rows) there += lanes_[std::size_t(which)].size;
+            for (const int which : group.rows) there += lanes_[which].size;
             // Strides grow, so that the number of moved spans stays in proportion to the number of spans.
             if (!all && group.late.size() * 4 < there) continue;
             group.merge = std::make_unique<Merge>();
@@ -214,27 +215,27 @@ bool SpanIndex::settle(std::size_t spans, bool all) {
 /// the group's
 bool SpanIndex::advance(const std::pair<int, int>& place, Group& group, std::size_t& spans) {
     Merge& merge = *group.merge;
-    const auto laneAt = [&](int row) -> Lane& { return merge.lanes[std::size_t(row)]; };
-    merge.read.resize(group.rows.size(), 0); // rows may have come
+    const auto laneAt = [&](int row) -> Lane& { return merge.lanes[row]; };
+    merge.read.resize(group.rows.count(), 0); // rows may have come
     for (; spans > 0; --spans) {
-        IndexedSpan first;
+        TimelineSpan first;
         int from = -1; // the row that has the next span; the number of rows: a late span is next; -1: none is left
         if (merge.next < merge.late.size()) {
             first = merge.late[merge.next];
-            from = int(group.rows.size());
+            from = group.rows.count();
         }
-        for (std::size_t row = 0; row < group.rows.size(); ++row) {
-            const Lane& lane = lanes_[std::size_t(group.rows[row])];
+        for (int row = 0; row < group.rows.count(); ++row) {
+            const Lane& lane = lanes_[group.rows[row]];
             if (merge.read[row] == lane.size) continue;
-            const IndexedSpan next = lane.span(merge.read[row]);
+            const TimelineSpan next = lane.span(merge.read[row]);
             if (from >= 0 && !earlier(next, first)) continue;
             first = next;
-            from = int(row);
+            from = row;
         }
         if (from < 0) break;
-        from == int(group.rows.size()) ? void(++merge.next) : void(++merge.read[std::size_t(from)]);
-        const int row = rowFor(first, int(merge.lanes.size()), laneAt);
-        if (row == int(merge.lanes.size())) {
+        from == group.rows.count() ? void(++merge.next) : void(++merge.read[from]);
+        const int row = rowFor(first, merge.lanes.count(), laneAt);
+        if (row == merge.lanes.count()) {
             Lane& made = merge.lanes.emplace_back();
             made.track = place.first;
             made.depth = place.second;
@@ -244,16 +245,15 @@ bool SpanIndex::advance(const std::pair<int, int>& place, Group& group, std::siz
     }
     for (Lane& lane : merge.lanes) lane.rebuild();
     bool done = merge.next == merge.late.size();
-    for (std::size_t row = 0; row < group.rows.size(); ++row)
-        done = done && merge.read[row] == lanes_[std::size_t(group.rows[row])].size;
+    for (int row = 0; row < group.rows.count(); ++row) done = done && merge.read[row] == lanes_[group.rows[row]].size;
     if (!done) return false;
     while (group.rows.size() < merge.lanes.size()) {
-        group.rows.push_back(int(lanes_.size()));
+        group.rows.push_back(lanes_.count());
         lanes_.emplace_back();
     }
-    for (std::size_t row = 0; row < group.rows.size(); ++row) {
-        Lane& lane = lanes_[std::size_t(group.rows[row])];
-        if (row < merge.lanes.size()) {
+    for (int row = 0; row < group.rows.count(); ++row) {
+        Lane& lane = lanes_[group.rows[row]];
+        if (row < merge.lanes.count()) {
             lane = std::move(merge.lanes[row]);
         } else { // put in order, the spans need fewer rows than before
             Lane empty;
@@ -274,14 +274,14 @@ std::size_t SpanIndex::waiting() const {
 }
 
 SpanLane SpanIndex::lane(int which) const {
-    const Lane& lane = lanes_[std::size_t(which)];
+    const Lane& lane = lanes_[which];
     return {lane.track, lane.depth, lane.row, lane.size, lane.busyNs, lane.crowded};
 }
 
-IndexedSpan SpanIndex::at(SpanRef ref) const { return lanes_[std::size_t(ref.lane)].span(ref.index); }
+TimelineSpan SpanIndex::at(SpanRef ref) const { return lanes_[ref.lane].span(ref.index); }
 
 std::uint32_t SpanIndex::lowerBound(int which, std::int64_t ns) const {
-    const Lane& lane = lanes_[std::size_t(which)];
+    const Lane& lane = lanes_[which];
     std::uint32_t low = 0, high = lane.size;
     while (low < high) {
         const std::uint32_t middle = low + (high - low) / 2;
@@ -307,23 +307,23 @@ bool meet(const SpanIndex::NameSet& a, const SpanIndex::NameSet& b) {
 } // namespace
 
 std::uint32_t SpanIndex::nextLike(int which, std::uint32_t index, const NameSet& names) const {
-    const Lane& lane = lanes_[std::size_t(which)];
+    const Lane& lane = lanes_[which];
     while (index < lane.size && !meet(lane.chunks[index / kChunk]->names, names)) index = (index / kChunk + 1) * kChunk;
     return std::min(index, lane.size);
 }
 
 std::uint32_t SpanIndex::previousLike(int which, std::uint32_t index, const NameSet& names) const {
-    const Lane& lane = lanes_[std::size_t(which)];
+    const Lane& lane = lanes_[which];
     while (index > 0 && !meet(lane.chunks[(index - 1) / kChunk]->names, names)) index = (index - 1) / kChunk * kChunk;
     return index;
 }
 
 std::optional<SpanRef> SpanIndex::find(int which, std::int64_t ns) const {
     constexpr std::uint32_t kLookedAt = 256; // where spans lie over each other, the uppermost that is still there
-    const Lane& lane = lanes_[std::size_t(which)];
+    const Lane& lane = lanes_[which];
     const std::uint32_t after = lowerBound(which, ns + 1), last = after - std::min(after, lane.crowded ? kLookedAt : 1);
     for (std::uint32_t i = after; i > last; --i) {
-        const IndexedSpan span = lane.span(i - 1);
+        const TimelineSpan span = lane.span(i - 1);
         if (span.endNs() > ns || span.startNs == ns) return SpanRef{which, i - 1};
     }
     return std::nullopt;
@@ -343,25 +343,25 @@ std::size_t SpanIndex::memoryBytes() const {
     };
     for (const Lane& lane : lanes_) add(lane);
     for (const auto& [place, group] : groups_) {
-        bytes += group.late.capacity() * sizeof(IndexedSpan);
+        bytes += group.late.capacity() * sizeof(TimelineSpan);
         if (!group.merge) continue;
-        bytes += group.merge->late.capacity() * sizeof(IndexedSpan);
+        bytes += group.merge->late.capacity() * sizeof(TimelineSpan);
         for (const Lane& lane : group.merge->lanes) add(lane);
     }
     return bytes;
 }
 
 std::optional<std::int64_t> SpanIndex::bytesOf(int name) const {
-    const std::int64_t bytes = nameBytes_[std::size_t(name)];
+    const std::int64_t bytes = nameBytes_[name];
     return bytes < 0 ? std::nullopt : std::optional(bytes);
 }
 
 int SpanIndex::internName(const SpanBatch& batch, std::int32_t text) {
-    const std::string& value = batch.texts[std::size_t(text)];
+    const std::string& value = batch.texts[text];
     // Sixteen bits a span: a run with more names than that shows the rest under one.
     const std::string& kept = names_.size() < kMoreNames ? value : std::string("(other names)");
     if (const auto known = nameIds_.find(value); known != nameIds_.end()) return known->second;
-    const auto [at, isNew] = nameIds_.try_emplace(kept, int(names_.size()));
+    const auto [at, isNew] = nameIds_.try_emplace(kept, names_.count());
     if (isNew) {
         const auto known = batch.fields.find(text);
         const bool has = known != batch.fields.end() && names_.size() < kMoreNames;
@@ -374,7 +374,7 @@ int SpanIndex::internName(const SpanBatch& batch, std::int32_t text) {
 }
 
 int SpanIndex::internTrack(const std::string& value) {
-    const auto [at, isNew] = trackIds_.try_emplace(value, int(tracks_.size()));
+    const auto [at, isNew] = trackIds_.try_emplace(value, tracks_.count());
     if (isNew) tracks_.push_back(value);
     return at->second;
 }

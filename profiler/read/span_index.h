@@ -2,6 +2,7 @@
 // say what sixteen neighbours together look like. 20 bytes a span, 2.2 with the pyramid's share, whatever the run.
 #pragma once
 
+#include "base/indexed.h"
 #include "profiler/read/span_batch.h"
 
 #include <array>
@@ -24,7 +25,7 @@ struct SpanRef {
     bool operator==(const SpanRef&) const = default;
 };
 
-struct IndexedSpan {
+struct TimelineSpan {
     std::int64_t startNs = 0, durationNs = 0;
     int name = 0, step = -1, layer = -1;
     std::int64_t endNs() const { return startNs + durationNs; }
@@ -66,21 +67,19 @@ public:
     std::int64_t firstNs() const { return firstNs_; } // earliest start; 0 when empty
     std::int64_t endNs() const { return endNs_; }     // latest end
 
-    const std::vector<std::string>& names() const { return names_; } // as shown
+    const Numbered<std::string>& names() const { return names_; } // as shown
     /// [name] the stage that such a kernel was launched for; of every other name the name itself.
-    const std::vector<std::string>& components() const { return components_; }
+    const Numbered<std::string>& components() const { return components_; }
     /// The bytes that a copy with such a name moved; nothing where they are not known.
     std::optional<std::int64_t> bytesOf(int name) const;
-    const std::vector<std::uint32_t>& nameCounts() const { return nameCounts_; }
-    const std::vector<std::string>& tracks() const { return tracks_; }
-    int laneCount() const { return int(lanes_.size()); }
+    const Numbered<std::uint32_t>& nameCounts() const { return nameCounts_; }
+    const Numbered<std::string>& tracks() const { return tracks_; }
+    int laneCount() const { return lanes_.count(); }
     SpanLane lane(int lane) const;
     int trackOf(std::string_view name) const; // -1: none
 
-    IndexedSpan at(SpanRef ref) const;
-    int nameAt(SpanRef ref) const {
-        return lanes_[std::size_t(ref.lane)].chunks[ref.index / kChunk]->name[ref.index % kChunk];
-    }
+    TimelineSpan at(SpanRef ref) const;
+    int nameAt(SpanRef ref) const { return lanes_[ref.lane].chunks[ref.index / kChunk]->name[ref.index % kChunk]; }
     /// A set of names by their last eight bits, by which stretches without any of the names are stepped over.
     using NameSet = std::array<std::uint64_t, 4>;
     static NameSet namesIn(const std::vector<bool>& names);
@@ -132,40 +131,41 @@ private:
             const std::uint32_t value = chunks[i / kChunk]->duration[i % kChunk];
             return value == kLong ? longer.at(i) : value;
         }
-        IndexedSpan span(std::uint32_t i) const;
-        void push(const IndexedSpan& span);
+        TimelineSpan span(std::uint32_t i) const;
+        void push(const TimelineSpan& span);
         void truncate(std::uint32_t size);
         void rebuild();
     };
     /// Late spans on their way between those that are there: into lanes of their own, which then take the others'
     /// place.
     struct Merge {
-        std::vector<IndexedSpan> late; // in order
+        std::vector<TimelineSpan> late; // in order
         std::size_t next = 0;
-        std::vector<std::uint32_t> read; // of each of the rows
-        std::vector<Lane> lanes;
+        Numbered<std::uint32_t> read; // of each of the rows
+        Numbered<Lane> lanes;
     };
     /// The spans of one track and depth.
     struct Group {
-        std::vector<int> rows; // its lanes
-        std::vector<IndexedSpan> late;
+        Numbered<int> rows; // its lanes
+        std::vector<TimelineSpan> late;
         std::unique_ptr<Merge> merge; // null: none is under way
     };
     int internName(const SpanBatch& batch, std::int32_t text);
     int internTrack(const std::string& value);
-    void appendGroup(const std::pair<int, int>& place, std::vector<IndexedSpan>& spans, std::size_t& movable);
-    void pushInOrder(const std::pair<int, int>& place, Group& group, const IndexedSpan* first, const IndexedSpan* last);
+    void appendGroup(const std::pair<int, int>& place, std::vector<TimelineSpan>& spans, std::size_t& movable);
+    void pushInOrder(const std::pair<int, int>& place, Group& group, const TimelineSpan* first,
+                     const TimelineSpan* last);
     bool advance(const std::pair<int, int>& place, Group& group, std::size_t& spans);
-    template <class LaneAt> static int rowFor(const IndexedSpan& span, int rows, const LaneAt& laneAt);
+    template <class LaneAt> static int rowFor(const TimelineSpan& span, int rows, const LaneAt& laneAt);
     template <class Visit>
     static void descend(const Lane& lane, std::size_t level, std::uint32_t first, std::uint32_t last, std::int64_t from,
                         std::int64_t to, double mergeNs, Visit& visit);
 
-    std::vector<Lane> lanes_;
+    Numbered<Lane> lanes_;
     std::map<std::pair<int, int>, Group> groups_; // (track, depth)
-    std::vector<std::string> names_, components_, tracks_;
-    std::vector<std::int64_t> nameBytes_; // -1: not known
-    std::vector<std::uint32_t> nameCounts_;
+    Numbered<std::string> names_, components_, tracks_;
+    Numbered<std::int64_t> nameBytes_; // -1: not known
+    Numbered<std::uint32_t> nameCounts_;
     std::unordered_map<std::string, int> nameIds_, trackIds_;
     std::size_t size_ = 0;
     std::uint64_t moves_ = 0;
@@ -174,7 +174,7 @@ private:
 
 template <class Visit>
 void SpanIndex::cover(int which, std::int64_t fromNs, std::int64_t toNs, double mergeNs, Visit&& visit) const {
-    const Lane& lane = lanes_[std::size_t(which)];
+    const Lane& lane = lanes_[which];
     if (lane.size == 0 || toNs <= fromNs) return;
     const std::size_t top = lane.levels.size();
     descend(lane, top, 0, top == 0 ? lane.size : std::uint32_t(lane.levels[top - 1].size()), fromNs, toNs, mergeNs,
@@ -187,7 +187,7 @@ void SpanIndex::descend(const Lane& lane, std::size_t level, std::uint32_t first
                         std::int64_t to, double mergeNs, Visit& visit) {
     if (level == 0) {
         for (std::uint32_t i = first; i < last; ++i) {
-            const IndexedSpan span = lane.span(i);
+            const TimelineSpan span = lane.span(i);
             if (span.startNs >= to) return;
             if (span.endNs() < from || (span.endNs() == from && span.durationNs > 0)) continue;
             visit(SpanBar{span.startNs, span.endNs(), span.durationNs, 1, span.name, i});

@@ -6,7 +6,7 @@
 namespace kvscope {
 
 std::optional<SpanKind> kindOfSpan(const SpanIndex& index, SpanRef ref, std::size_t most) {
-    const IndexedSpan span = index.at(ref);
+    const TimelineSpan span = index.at(ref);
     const int track = index.lane(ref.lane).track;
     std::size_t all = 0;
     for (int lane = 0; lane < index.laneCount(); ++lane)
@@ -16,7 +16,7 @@ std::optional<SpanKind> kindOfSpan(const SpanIndex& index, SpanRef ref, std::siz
     for (int lane = 0; lane < index.laneCount(); ++lane) {
         if (index.lane(lane).track != track) continue;
         for (std::uint32_t i = 0; i < index.lane(lane).spans; ++i) {
-            const IndexedSpan other = index.at({lane, i});
+            const TimelineSpan other = index.at({lane, i});
             // Step 0 is the prefill: the same stages, on thousands of tokens.
             if (other.name == span.name && (other.step > 0) == (span.step > 0)) lengths.push_back(other.durationNs);
         }

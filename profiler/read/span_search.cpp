@@ -53,7 +53,7 @@ std::size_t matchCount(const SpanIndex& index, const std::vector<bool>& matches)
 }
 
 std::size_t matchNumber(const SpanIndex& index, const std::vector<bool>& matches, SpanRef ref) {
-    const IndexedSpan wanted = index.at(ref);
+    const TimelineSpan wanted = index.at(ref);
     if (!isMatch(matches, wanted.name)) return 0;
     const SpanIndex::NameSet names = SpanIndex::namesIn(matches);
     std::size_t number = 1;
@@ -79,7 +79,7 @@ std::optional<SpanRef> nextMatch(const SpanIndex& index, const std::vector<bool>
         if (from && lane == from->lane) i = from->index + 1;
         const std::uint32_t end = index.lane(lane).spans;
         for (i = index.nextLike(lane, i, names); i < end; i = index.nextLike(lane, i + 1, names)) {
-            const IndexedSpan span = index.at({lane, i});
+            const TimelineSpan span = index.at({lane, i});
             if (best && span.startNs >= bestStart) break; // an earlier lane wins at the same start
             const bool passed = from && span.startNs == ns && lane < from->lane;
             if (passed || !isMatch(matches, span.name)) continue;
@@ -101,7 +101,7 @@ std::optional<SpanRef> previousMatch(const SpanIndex& index, const std::vector<b
         std::uint32_t i = index.lowerBound(lane, from ? ns + 1 : ns);
         if (from && lane == from->lane) i = from->index;
         for (i = index.previousLike(lane, i, names); i > 0; i = index.previousLike(lane, i - 1, names)) {
-            const IndexedSpan span = index.at({lane, i - 1});
+            const TimelineSpan span = index.at({lane, i - 1});
             if (best && span.startNs <= bestStart) break;
             const bool passed = from && span.startNs == ns && lane > from->lane;
             if (passed || !isMatch(matches, span.name)) continue;

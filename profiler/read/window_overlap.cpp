@@ -29,40 +29,40 @@ std::unordered_map<std::int64_t, std::int64_t> readOwners(const ReaderAccess::Im
 
 } // namespace
 
-double WindowOverlap::overlap(int w) const { return ratio(windows[std::size_t(w) - 1].found, blocks); }
+double WindowOverlap::overlap(int w) const { return ratio(windows[w - 1].found, blocks); }
 
 double WindowOverlap::workingSet(int w) const {
-    const Window& window = windows[std::size_t(w) - 1];
+    const Window& window = windows[w - 1];
     return ratio(window.held, window.last);
 }
 
 double WindowOverlap::heldByPool(int w) const {
-    const Window& window = windows[std::size_t(w) - 1];
+    const Window& window = windows[w - 1];
     return ratio(window.held, window.steps);
 }
 
 void WindowCounter::add(std::span<const std::int32_t> blocks, WindowOverlap& sums) {
-    const auto longest = std::int64_t(sums.windows.size());
+    const int longest = sums.windows.count();
     if (longest == 0) return;
-    lastIn_.resize(std::size_t(longest));
-    returned_.assign(std::size_t(longest), 0);
-    const auto place = [&](std::int64_t step) { return std::size_t(step % longest); };
+    lastIn_.resize(longest);
+    returned_.assign(longest, 0);
+    const auto place = [&](std::int64_t step) { return int(step % longest); };
     lastIn_[place(steps_)] = 0; // the step that had this place is in no window that ends here
     for (const std::int32_t block : blocks) {
         const auto [entry, isNew] = lastStep_.try_emplace(block, steps_);
         ++lastIn_[place(steps_)];
         if (isNew) continue;
         const std::int64_t distance = steps_ - entry->second;
-        if (distance <= longest) ++returned_[std::size_t(distance) - 1];
+        if (distance <= longest) ++returned_[int(distance) - 1];
         if (distance < longest) --lastIn_[place(entry->second)];
         entry->second = steps_;
     }
     const auto size = std::int64_t(blocks.size());
     if (steps_ > 0) sums.blocks += size;
     std::int64_t found = 0, held = 0;
-    for (std::int64_t before = 0; before < longest; ++before) { // the window of before + 1 steps
-        WindowOverlap::Window& window = sums.windows[std::size_t(before)];
-        found += returned_[std::size_t(before)];
+    for (int before = 0; before < longest; ++before) { // the window of before + 1 steps
+        WindowOverlap::Window& window = sums.windows[before];
+        found += returned_[before];
         if (steps_ > 0) window.found += found;
         if (before > steps_) continue;
         held += lastIn_[place(steps_ - before)];

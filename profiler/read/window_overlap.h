@@ -2,6 +2,7 @@
 // together, for windows of every length. SparseServe sizes its working sets by these numbers.
 #pragma once
 
+#include "base/indexed.h"
 #include "profiler/read/trace_reader.h"
 
 #include <cstdint>
@@ -22,10 +23,10 @@ struct WindowOverlap {
         std::int64_t last = 0; // blocks of these steps alone
     };
     /// longest: the number of windows.
-    explicit WindowOverlap(int longest = 0) : windows(std::size_t(longest)) {}
+    explicit WindowOverlap(int longest = 0) : windows(longest) {}
 
-    std::vector<Window> windows; // [w - 1]
-    std::int64_t blocks = 0;     // of all steps but the first one of each pool
+    Numbered<Window> windows; // [w - 1]
+    std::int64_t blocks = 0;  // of all steps but the first one of each pool
 
     /// Share of a step's blocks that at least one of the w steps before had selected. NaN where no pool has two steps.
     double overlap(int w) const;
@@ -43,8 +44,8 @@ public:
 
 private:
     std::unordered_map<std::int32_t, std::int64_t> lastStep_; // by block: the last step that selected it
-    std::vector<std::int64_t> lastIn_;   // [step % windows] blocks whose last step it is, of the last `windows` steps
-    std::vector<std::int64_t> returned_; // [distance - 1] blocks of this step that were selected so many steps before
+    Numbered<std::int64_t> lastIn_;   // [step % windows] blocks whose last step it is, of the last `windows` steps
+    Numbered<std::int64_t> returned_; // [distance - 1] blocks of this step that were selected so many steps before
     std::int64_t steps_ = 0;
 };
 

@@ -2,6 +2,7 @@
 // remembers which blocks left ("ghosts"), and shifts the division towards the kind of ghost that is asked for again.
 // Requests are sets here: only blocks outside the request may leave, and a block of two requests in a row counts as
 // used twice.
+#include "base/indexed.h"
 #include "profiler/replay/policy.h"
 
 #include <algorithm>
@@ -13,21 +14,20 @@ namespace {
 
 class Arc final : public ReplayPolicy {
 public:
-    Arc(const BlockVisits& visits, int slots)
-        : visits_(visits), capacity_(slots), blocks_(std::size_t(visits.blockLimit())) {}
+    Arc(const BlockVisits& visits, int slots) : visits_(visits), capacity_(slots), blocks_(visits.blockLimit()) {}
 
     void next(std::size_t request, std::span<std::uint8_t> missed) override {
         for (const std::int32_t block : visits_.left(request)) {
-            Block& entry = blocks_[std::size_t(block)];
+            Block& entry = blocks_[block];
             entry.selected = false;
             append(entry.list, block);
         }
         if (request > 0) // blocks that entered with the request before and are still selected were used a second time
             for (const BlockVisits::Entry& e : visits_.entered(request - 1))
-                if (blocks_[std::size_t(e.block())].selected) becomeFrequent(blocks_[std::size_t(e.block())]);
+                if (blocks_[e.block()].selected) becomeFrequent(blocks_[e.block()]);
         const auto entered = visits_.entered(request);
         for (std::size_t i = 0; i < entered.size(); ++i) {
-            Block& entry = blocks_[std::size_t(entered[i].block())];
+            Block& entry = blocks_[entered[i].block()];
             missed[i] = entry.list == Recent || entry.list == Frequent ? 0 : 1;
             if (missed[i] != 0) continue;
             unlink(entered[i].block());
@@ -51,16 +51,16 @@ private:
 
     void append(List list, std::int32_t block) {
         Chain& chain = chains_[list];
-        blocks_[std::size_t(block)].older = chain.newest;
-        blocks_[std::size_t(block)].newer = -1;
-        (chain.newest >= 0 ? blocks_[std::size_t(chain.newest)].newer : chain.oldest) = block;
+        blocks_[block].older = chain.newest;
+        blocks_[block].newer = -1;
+        (chain.newest >= 0 ? blocks_[chain.newest].newer : chain.oldest) = block;
         chain.newest = block;
     }
     void unlink(std::int32_t block) {
-        const Block& entry = blocks_[std::size_t(block)];
+        const Block& entry = blocks_[block];
         Chain& chain = chains_[entry.list];
-        (entry.older >= 0 ? blocks_[std::size_t(entry.older)].newer : chain.oldest) = entry.newer;
-        (entry.newer >= 0 ? blocks_[std::size_t(entry.newer)].older : chain.newest) = entry.older;
+        (entry.older >= 0 ? blocks_[entry.older].newer : chain.oldest) = entry.newer;
+        (entry.newer >= 0 ? blocks_[entry.newer].older : chain.newest) = entry.older;
     }
     void becomeFrequent(Block& entry) {
         if (entry.list != Recent) return;
@@ -73,7 +73,7 @@ private:
         if (block < 0) return false;
         unlink(block);
         --count_[from];
-        blocks_[std::size_t(block)].list = to;
+        blocks_[block].list = to;
         if (to == Nowhere) return true;
         ++count_[to];
         append(to, block);
@@ -88,7 +88,7 @@ private:
         if (!let(recent)) let(!recent);
     }
     void load(std::int32_t block) {
-        Block& entry = blocks_[std::size_t(block)];
+        Block& entry = blocks_[block];
         const List known = entry.list;
         if (known == RecentGhost)
             target_ = std::min(capacity_, target_ + std::max(1, count_[FrequentGhost] / count_[RecentGhost]));
@@ -119,7 +119,7 @@ private:
     int capacity_, target_ = 0; // target_: slots intended for blocks used once
     std::array<int, 4> count_{};
     std::array<Chain, 4> chains_{}; // [list] resident blocks that may leave, or ghosts
-    std::vector<Block> blocks_;
+    Numbered<Block> blocks_;
 };
 
 } // namespace

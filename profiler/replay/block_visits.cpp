@@ -11,11 +11,11 @@ std::int32_t idOf(std::int32_t id) { return id; }
 
 template <class Block> void BlockVisits::addBlocks(std::span<const Block> wanted, std::int32_t fresh, bool counted) {
     const auto request = std::int32_t(steps_.size());
-    if (!wanted.empty() && std::size_t(idOf(wanted.back())) >= lastRequest_.size())
-        lastRequest_.resize(std::size_t(idOf(wanted.back())) + 1, -1);
+    if (!wanted.empty() && idOf(wanted.back()) >= lastRequest_.count())
+        lastRequest_.resize(idOf(wanted.back()) + 1, -1);
     for (const Block wantedBlock : wanted) {
         const std::int32_t block = idOf(wantedBlock);
-        std::int32_t& last = lastRequest_[std::size_t(block)];
+        std::int32_t& last = lastRequest_[block];
         if (last != request - 1 || last < 0) {
             entered_.emplace_back(block, block == fresh, counted, last < 0);
             compulsory_ += entered_.back().compulsory();
@@ -23,10 +23,10 @@ template <class Block> void BlockVisits::addBlocks(std::span<const Block> wanted
         last = request;
     }
     for (const std::int32_t block : current_)
-        if (lastRequest_[std::size_t(block)] != request) left_.push_back(block);
+        if (lastRequest_[block] != request) left_.push_back(block);
     current_.clear();
     for (const Block block : wanted) current_.push_back(idOf(block));
-    blockLimit_ = std::int32_t(lastRequest_.size());
+    blockLimit_ = lastRequest_.count();
     endRequest(int(wanted.size()), counted ? int(wanted.size()) : 0);
 }
 
@@ -53,11 +53,12 @@ void BlockVisits::endRequest(int size, int counted) {
 }
 
 std::vector<std::int32_t> BlockVisits::nextVisits() const {
-    std::vector<std::int32_t> next(left_.size()), entry(std::size_t(blockLimit_), kNever);
+    std::vector<std::int32_t> next(left_.size());
+    Numbered<std::int32_t> entry(blockLimit_, kNever); // [block]
     for (std::size_t request = steps_.size(); request-- > 0;) {
         const std::size_t begin = leftBegin(request);
-        for (std::size_t i = begin; i < steps_[request].leftEnd; ++i) next[i] = entry[std::size_t(left_[i])];
-        for (const Entry& e : entered(request)) entry[std::size_t(e.block())] = std::int32_t(request);
+        for (std::size_t i = begin; i < steps_[request].leftEnd; ++i) next[i] = entry[left_[i]];
+        for (const Entry& e : entered(request)) entry[e.block()] = std::int32_t(request);
     }
     return next;
 }

@@ -2,6 +2,7 @@
 // before, so that the changes take a tenth of the memory of the sets, and a replay takes time for changed blocks only.
 #pragma once
 
+#include "base/indexed.h"
 #include "kernels/packed_block.h"
 
 #include <cstddef>
@@ -83,8 +84,8 @@ private:
     std::vector<Step> steps_;
     std::vector<Entry> entered_;
     std::vector<std::int32_t> left_;
-    std::vector<std::int32_t> lastRequest_; // [block] the last request that had the block; -1: none
-    std::vector<std::int32_t> current_;     // ids of the last request's blocks. Both are used by add() only
+    Numbered<std::int32_t> lastRequest_; // [block] the last request that had the block; -1: none
+    std::vector<std::int32_t> current_;  // ids of the last request's blocks. Both are used by add() only
     std::int64_t references_ = 0, compulsory_ = 0;
     int largest_ = 0;
     std::int32_t blockLimit_ = 0;

@@ -72,7 +72,7 @@ private:
 class Pool {
 public:
     Pool(const DeviceRequests& requests, DevicePolicy policy, std::int64_t slots)
-        : requests_(requests), policy_(policy), slots_(slots), places_(std::size_t(requests.blockLimit())) {}
+        : requests_(requests), policy_(policy), slots_(slots), places_(requests.blockLimit()) {}
 
     RequestOutcome look(std::size_t layer) {
         unpin();
@@ -106,7 +106,7 @@ private:
 
     /// @return whether the block had a slot
     bool pin(const DeviceRequests::Block& wanted, std::size_t layer) {
-        Place& place = places_[std::size_t(wanted.block)];
+        Place& place = places_[wanted.block];
         const bool had = place.state != State::Absent;
         if (place.state != State::Pinned) pinned_.push_back(wanted.block);
         idle_ -= place.state == State::Idle;
@@ -117,7 +117,7 @@ private:
     }
     void unpin() {
         for (const std::int32_t block : pinned_) {
-            Place& place = places_[std::size_t(block)];
+            Place& place = places_[block];
             if (place.state != State::Pinned) continue;
             place.state = State::Idle;
             ++idle_;
@@ -125,13 +125,13 @@ private:
             std::push_heap(heap_.begin(), heap_.end());
         }
         pinned_.clear();
-        if (heap_.size() > 64 + 4 * std::size_t(idle_)) {
+        if (std::ssize(heap_) > 64 + 4 * std::ptrdiff_t(idle_)) {
             std::erase_if(heap_, [this](const Idle& idle) { return !isCurrent(idle); });
             std::make_heap(heap_.begin(), heap_.end());
         }
     }
     void drop(std::int32_t block) {
-        Place& place = places_[std::size_t(block)];
+        Place& place = places_[block];
         if (place.state == State::Absent) return;
         idle_ -= place.state == State::Idle;
         --resident_;
@@ -145,7 +145,7 @@ private:
     }
     /// Whether the entry of the heap is not of before the block was used again.
     bool isCurrent(const Idle& idle) const {
-        const Place& place = places_[std::size_t(idle.block)];
+        const Place& place = places_[idle.block];
         return place.state == State::Idle && place.rank == idle.rank;
     }
 
@@ -153,7 +153,7 @@ private:
     const DevicePolicy policy_;
     const std::int64_t slots_;
     std::int64_t resident_ = 0, idle_ = 0;
-    std::vector<Place> places_;        // [block]
+    Numbered<Place> places_;           // [block]
     std::vector<std::int32_t> pinned_; // of the layer that is looked up
     std::vector<Idle> heap_;
 };
@@ -161,20 +161,20 @@ private:
 } // namespace
 
 DeviceRequests::DeviceRequests(const SelectionTrace& trace) {
-    std::vector<std::vector<Follower>> followers(std::size_t(std::max(trace.run.layers, 0)));      // [layer]
+    Numbered<std::vector<Follower>> followers(std::max(trace.run.layers, 0));                      // [layer]
     std::unordered_map<std::int64_t, std::vector<std::pair<std::int32_t, std::int32_t>>> blocksOf; // by request
     std::int64_t blocks = 0;
     for (const PoolTrace& pool : trace.pools) {
         if (blocks + pool.visits.blockLimit() > std::numeric_limits<std::int32_t>::max())
             throw Error(ErrorKind::Unsupported, fmt::format("run {} has too many blocks for one pool", trace.run.runId),
                         "replay it without --pool device");
-        Follower& follower = followers[std::size_t(pool.layer)].emplace_back(pool, std::int32_t(blocks));
+        Follower& follower = followers[pool.layer].emplace_back(pool, std::int32_t(blocks));
         blocks += pool.visits.blockLimit();
         if (follower.request() >= 0) blocksOf[follower.request()].emplace_back(follower.first(), follower.end());
     }
     blockLimit_ = std::int32_t(blocks);
 
-    std::vector<bool> seen(std::size_t(blockLimit_), false);
+    Numbered<bool> seen(blockLimit_, false);
     auto leave = trace.leaves.begin();
     std::vector<std::pair<std::int32_t, std::int32_t>> gone; // before the next layer that selects
     std::int64_t selectingSteps = 0, selected = 0;
@@ -194,14 +194,14 @@ DeviceRequests::DeviceRequests(const SelectionTrace& trace) {
                     ++entry.newest;
                     for (const std::int32_t block : std::span(follower.blocks()).first(follower.blocks().size() - 1)) {
                         const std::int32_t number = follower.numberOf(block);
-                        blocks_.push_back({number, kNever, !seen[std::size_t(number)]});
-                        seen[std::size_t(number)] = true;
+                        blocks_.push_back({number, kNever, !seen[number]});
+                        seen[number] = true;
                     }
                 }
                 if (!follower.fills()) continue;
                 const std::int32_t number = follower.numberOf(follower.blocks().back());
                 kept_.push_back({number, kNever, false});
-                seen[std::size_t(number)] = true;
+                seen[number] = true;
             }
             if (!any) continue;
             entry.end = blocks_.size(), entry.keptEnd = kept_.size();
@@ -216,18 +216,17 @@ DeviceRequests::DeviceRequests(const SelectionTrace& trace) {
         demand_.mostStep = std::max(demand_.mostStep, ofStep);
     }
     if (selectingSteps > 0) demand_.meanStep = double(selected) / double(selectingSteps);
-    if (layers_.size() >= std::size_t(kNever))
+    if (std::ssize(layers_) >= kNever)
         throw Error(ErrorKind::Unsupported, fmt::format("run {} has too many steps for one pool", trace.run.runId),
                     "replay it without --pool device");
 
-    std::vector<std::int32_t> next(std::size_t(blockLimit_), kNever);
+    Numbered<std::int32_t> next(blockLimit_, kNever);
     for (std::size_t layer = layers_.size(); layer-- > 0;) {
         const std::size_t begin = layer == 0 ? 0 : layers_[layer - 1].end;
         const std::size_t keptBegin = layer == 0 ? 0 : layers_[layer - 1].keptEnd;
-        for (std::size_t i = keptBegin; i < layers_[layer].keptEnd; ++i)
-            kept_[i].next = next[std::size_t(kept_[i].block)];
+        for (std::size_t i = keptBegin; i < layers_[layer].keptEnd; ++i) kept_[i].next = next[kept_[i].block];
         for (std::size_t i = begin; i < layers_[layer].end; ++i)
-            blocks_[i].next = std::exchange(next[std::size_t(blocks_[i].block)], std::int32_t(layer));
+            blocks_[i].next = std::exchange(next[blocks_[i].block], std::int32_t(layer));
         // What leaves before this layer has no use in keeping until then.
         for (const auto& [first, end] : leaving(layer)) std::fill(next.begin() + first, next.begin() + end, kNever);
     }
@@ -246,7 +245,7 @@ std::span<const DeviceRequests::Block> DeviceRequests::kept(std::size_t layer) c
 const std::vector<std::pair<std::int32_t, std::int32_t>>& DeviceRequests::leaving(std::size_t layer) const {
     static const std::vector<std::pair<std::int32_t, std::int32_t>> nobody;
     const std::int32_t index = leavingOf_[layer];
-    return index < 0 ? nobody : leaving_[std::size_t(index)];
+    return index < 0 ? nobody : leaving_[index];
 }
 
 DevicePolicy parseDevicePolicy(const std::string& name) {

@@ -55,8 +55,8 @@ public:
 private:
     std::vector<Layer> layers_;
     std::vector<Block> blocks_, kept_;
-    std::vector<std::vector<std::pair<std::int32_t, std::int32_t>>> leaving_; // of the layers that have any
-    std::vector<std::int32_t> leavingOf_;                                     // [layer] index into leaving_; -1: none
+    Numbered<std::vector<std::pair<std::int32_t, std::int32_t>>> leaving_; // of the layers that have any
+    std::vector<std::int32_t> leavingOf_;                                  // [layer] index into leaving_; -1: none
     std::int32_t blockLimit_ = 0;
     DeviceDemand demand_;
 };

@@ -1,4 +1,5 @@
 // First in, first out: use does not prolong a block's stay.
+#include "base/indexed.h"
 #include "profiler/replay/ranked_policy.h"
 
 namespace kvscope {
@@ -6,15 +7,14 @@ namespace {
 
 class Fifo final : public RankedPolicy {
 public:
-    Fifo(const BlockVisits& visits, int slots)
-        : RankedPolicy(visits, slots), loadedAt_(std::size_t(visits.blockLimit()), 0) {}
+    Fifo(const BlockVisits& visits, int slots) : RankedPolicy(visits, slots), loadedAt_(visits.blockLimit(), 0) {}
 
 private:
-    std::int64_t rank(std::int32_t block, std::size_t, std::size_t) override { return loadedAt_[std::size_t(block)]; }
+    std::int64_t rank(std::int32_t block, std::size_t, std::size_t) override { return loadedAt_[block]; }
     void enter(std::int32_t block, std::size_t request, bool loaded) override {
-        if (loaded) loadedAt_[std::size_t(block)] = std::int64_t(request);
+        if (loaded) loadedAt_[block] = std::int64_t(request);
     }
-    std::vector<std::int64_t> loadedAt_; // [block] the request with which the block was loaded
+    Numbered<std::int64_t> loadedAt_; // [block] the request with which the block was loaded
 };
 
 } // namespace

@@ -22,11 +22,11 @@ struct StepDemand {
     std::int64_t blocks = 0, newest = 0; // selected; of these, the newest blocks of sequences, which lie outside
 };
 
-std::vector<StepDemand> demandByStep(const SelectionTrace& trace, const DeviceRequests& requests) {
-    std::vector<StepDemand> demand(trace.steps.size());
+Numbered<StepDemand> demandByStep(const SelectionTrace& trace, const DeviceRequests& requests) {
+    Numbered<StepDemand> demand(trace.steps.count());
     for (std::size_t i = 0; i < requests.layers().size(); ++i) {
         const DeviceRequests::Layer& layer = requests.layers()[i];
-        StepDemand& step = demand[std::size_t(layer.step)];
+        StepDemand& step = demand[layer.step];
         step.blocks += std::int64_t(requests.blocks(i).size()) + layer.newest;
         step.newest += layer.newest;
     }
@@ -38,7 +38,7 @@ std::vector<StepDemand> demandByStep(const SelectionTrace& trace, const DeviceRe
 /// serving run the rows, and with them the blocks, change from step to step.
 std::vector<std::pair<double, double>> poolCurve(const SelectionTrace& trace, const std::stop_token& stop) {
     const DeviceRequests requests(trace);
-    const std::vector<StepDemand> demand = demandByStep(trace, requests);
+    const Numbered<StepDemand> demand = demandByStep(trace, requests);
     int counted = 0;
     for (std::size_t s = 0; s < demand.size(); ++s) counted += demand[s].blocks > 0 && !trace.steps[s].cold;
     if (counted < kLeastSteps)
@@ -52,11 +52,11 @@ std::vector<std::pair<double, double>> poolCurve(const SelectionTrace& trace, co
     std::map<int, Bin> bins;
     for (const int slots : deviceSizes(requests.demand())) {
         const CacheReplay replayed = replayDevice(trace, requests, DevicePolicy::Lru, slots, stop);
-        const auto layers = std::size_t(trace.run.layers);
-        for (std::size_t s = 0; s < demand.size(); ++s) {
+        const Extents<int, int> cells = trace.layerSteps();
+        for (int s = 0; s < demand.count(); ++s) {
             if (demand[s].blocks == 0 || trace.steps[s].cold) continue;
             std::int64_t loads = 0;
-            for (std::size_t layer = 0; layer < layers; ++layer) loads += replayed.loads[s * layers + layer];
+            for (const std::int32_t ofLayer : cells.part(std::span(replayed.loads), s)) loads += ofLayer;
             const double ratio = double(demand[s].blocks) / double(slots + demand[s].newest);
             if (ratio > kFarthest) continue;
             Bin& bin = bins[int(std::floor(ratio / kBin))];

@@ -1,5 +1,6 @@
 // NOSI's replacement, as the engine does it (setDifference): selected blocks keep their slots, and misses take the free
 // slots in slot order. A block that is not selected stays until its slot is needed.
+#include "base/indexed.h"
 #include "profiler/replay/policy.h"
 
 #include <bit>
@@ -11,14 +12,14 @@ namespace {
 class KeepSelected final : public ReplayPolicy {
 public:
     KeepSelected(const BlockVisits& visits, int slots)
-        : visits_(visits), slotOf_(std::size_t(visits.blockLimit()), -1), blockIn_(std::size_t(slots), -1),
-          free_(std::size_t(slots) / 64 + 1, ~std::uint64_t(0)) {}
+        : visits_(visits), slotOf_(visits.blockLimit(), -1), blockIn_(slots, -1),
+          free_(blockIn_.size() / 64 + 1, ~std::uint64_t(0)) {}
 
     void next(std::size_t request, std::span<std::uint8_t> missed) override {
-        for (const std::int32_t block : visits_.left(request)) setFree(slotOf_[std::size_t(block)], true);
+        for (const std::int32_t block : visits_.left(request)) setFree(slotOf_[block], true);
         const auto entered = visits_.entered(request);
         for (std::size_t i = 0; i < entered.size(); ++i) {
-            const std::int32_t slot = slotOf_[std::size_t(entered[i].block())];
+            const std::int32_t slot = slotOf_[entered[i].block()];
             missed[i] = std::uint8_t(slot < 0);
             if (slot >= 0) setFree(slot, false);
         }
@@ -28,10 +29,10 @@ public:
             while (free_[word] == 0) ++word;
             const auto slot = std::int32_t(word * 64) + std::countr_zero(free_[word]);
             setFree(slot, false);
-            std::int32_t& block = blockIn_[std::size_t(slot)];
-            if (block >= 0) slotOf_[std::size_t(block)] = -1;
+            std::int32_t& block = blockIn_[slot];
+            if (block >= 0) slotOf_[block] = -1;
             block = entered[i].block();
-            slotOf_[std::size_t(block)] = slot;
+            slotOf_[block] = slot;
         }
     }
 
@@ -43,9 +44,9 @@ private:
     }
 
     const BlockVisits& visits_;
-    std::vector<std::int32_t> slotOf_;  // [block]; -1: not resident
-    std::vector<std::int32_t> blockIn_; // [slot]; -1: empty
-    std::vector<std::uint64_t> free_;   // a bit for each slot, set where the slot holds no block of the request
+    Numbered<std::int32_t> slotOf_;   // [block]; -1: not resident
+    Numbered<std::int32_t> blockIn_;  // [slot]; -1: empty
+    std::vector<std::uint64_t> free_; // a bit for each slot, set where the slot holds no block of the request
 };
 
 } // namespace

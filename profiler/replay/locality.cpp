@@ -24,33 +24,30 @@ struct Edge {
 /// requests.
 class EdgeCorrelation {
 public:
-    EdgeCorrelation(std::int32_t blocks, int longest)
-        : edges_(std::size_t(blocks)), sums_(std::size_t(longest) + 1, 0) {}
+    EdgeCorrelation(std::int32_t blocks, int longest) : edges_(blocks), sums_(longest + 1, 0) {}
     void add(std::int32_t block, Edge edge) {
-        std::vector<Edge>& earlier = edges_[std::size_t(block)];
+        std::vector<Edge>& earlier = edges_[block];
         ++sums_[0];
         std::size_t kept = earlier.size();
         for (; kept > 0; --kept) {
-            const auto distance = std::size_t(edge.request - earlier[kept - 1].request);
-            if (distance >= sums_.size()) break;
+            const int distance = edge.request - earlier[kept - 1].request;
+            if (distance >= sums_.count()) break;
             sums_[distance] += earlier[kept - 1].begins == edge.begins ? 1 : -1;
         }
         earlier.erase(earlier.begin(), earlier.begin() + std::ptrdiff_t(kept));
         earlier.push_back(edge);
     }
-    std::int64_t at(int distance) const { return sums_[std::size_t(distance)]; }
+    std::int64_t at(int distance) const { return sums_[distance]; }
 
 private:
-    std::vector<std::vector<Edge>> edges_; // [block] edges that are near enough to the newest one
-    std::vector<std::int64_t> sums_;
+    Numbered<std::vector<Edge>> edges_; // [block] edges that are near enough to the newest one
+    Numbered<std::int64_t> sums_;       // [distance]
 };
 
 } // namespace
 
-double LocalityProfile::workingSet(int window) const { return ratio(united[std::size_t(window) - 1], requests); }
-double LocalityProfile::kept(int distance) const {
-    return ratio(common[std::size_t(distance) - 1], compared[std::size_t(distance) - 1]);
-}
+double LocalityProfile::workingSet(int window) const { return ratio(united[window - 1], requests); }
+double LocalityProfile::kept(int distance) const { return ratio(common[distance - 1], compared[distance - 1]); }
 
 LocalityProfile& LocalityProfile::operator+=(const LocalityProfile& other) {
     const auto add = [](std::vector<std::int64_t>& sums, const std::vector<std::int64_t>& more) {
@@ -66,43 +63,43 @@ LocalityProfile& LocalityProfile::operator+=(const LocalityProfile& other) {
 
 LocalityProfile localityProfile(const BlockVisits& visits, int longest) {
     LocalityProfile profile;
-    for (auto* sums : {&profile.united, &profile.common, &profile.compared}) sums->assign(std::size_t(longest), 0);
-    const auto end = std::int32_t(visits.requests());
-    std::int32_t first = 0;
-    while (first < end && visits.counted(std::size_t(first)) == 0) ++first;
-    if (first == end || longest < 1) return profile;
+    for (auto* sums : {&profile.united, &profile.common, &profile.compared}) sums->assign(longest, 0);
+    std::size_t begin = 0; // the first request that counts
+    while (begin < visits.requests() && visits.counted(begin) == 0) ++begin;
+    if (begin == visits.requests() || longest < 1) return profile;
+    const auto first = std::int32_t(begin), end = std::int32_t(visits.requests());
     profile.requests = end - first;
 
     constexpr std::int32_t kUnused = -1, kPresent = std::numeric_limits<std::int32_t>::max();
-    std::vector<std::int32_t> leftAt(std::size_t(visits.blockLimit()), kUnused);
-    for (std::int32_t request = 0; request <= first; ++request) { // finds the blocks present when counting begins
-        for (const std::int32_t block : visits.left(std::size_t(request))) leftAt[std::size_t(block)] = kUnused;
-        for (const BlockVisits::Entry& e : visits.entered(std::size_t(request)))
-            leftAt[std::size_t(e.block())] = kPresent;
+    Numbered<std::int32_t> leftAt(visits.blockLimit(), kUnused);
+    for (std::size_t request = 0; request <= begin; ++request) { // finds the blocks present when counting begins
+        for (const std::int32_t block : visits.left(request)) leftAt[block] = kUnused;
+        for (const BlockVisits::Entry& e : visits.entered(request)) leftAt[e.block()] = kPresent;
     }
     EdgeCorrelation edges(visits.blockLimit(), longest);
     for (std::int32_t block = 0; block < visits.blockLimit(); ++block)
-        if (leftAt[std::size_t(block)] == kPresent) edges.add(block, {first, true});
-    std::vector<std::int64_t> absences(std::size_t(longest) + 1, 0); // [requests until the block returns, or the end]
-    const auto absent = [&](std::int32_t requests) { ++absences[std::size_t(std::min(requests, longest))]; };
-    std::int64_t blocks = visits.size(std::size_t(first));
-    std::vector<std::int64_t> early{blocks}; // blocks of the first requests
-    for (std::int32_t request = first + 1; request < end; ++request) {
-        for (const std::int32_t block : visits.left(std::size_t(request))) {
-            leftAt[std::size_t(block)] = request;
-            edges.add(block, {request, false});
+        if (leftAt[block] == kPresent) edges.add(block, {first, true});
+    Numbered<std::int64_t> absences(longest + 1, 0); // [requests until the block returns, or the end]
+    const auto absent = [&](std::int32_t requests) { ++absences[std::min(requests, longest)]; };
+    std::int64_t blocks = visits.size(begin);
+    Numbered<std::int64_t> early{blocks}; // blocks of the first requests
+    for (std::size_t request = begin + 1; request < visits.requests(); ++request) {
+        const auto now = std::int32_t(request);
+        for (const std::int32_t block : visits.left(request)) {
+            leftAt[block] = now;
+            edges.add(block, {now, false});
         }
-        for (const BlockVisits::Entry& e : visits.entered(std::size_t(request))) {
-            std::int32_t& left = leftAt[std::size_t(e.block())];
-            if (left != kUnused) absent(request - left);
+        for (const BlockVisits::Entry& e : visits.entered(request)) {
+            std::int32_t& left = leftAt[e.block()];
+            if (left != kUnused) absent(now - left);
             left = kPresent;
-            edges.add(e.block(), {request, true});
+            edges.add(e.block(), {now, true});
         }
-        blocks += visits.size(std::size_t(request));
-        if (early.size() < std::size_t(longest)) early.push_back(visits.size(std::size_t(request)));
+        blocks += visits.size(request);
+        if (early.count() < longest) early.push_back(visits.size(request));
     }
     for (std::int32_t block = 0; block < visits.blockLimit(); ++block) {
-        const std::int32_t left = leftAt[std::size_t(block)];
+        const std::int32_t left = leftAt[block];
         if (left == kPresent)
             edges.add(block, {end, false});
         else if (left != kUnused)
@@ -114,14 +111,14 @@ LocalityProfile localityProfile(const BlockVisits& visits, int longest) {
     for (const std::int64_t count : absences) absentAtLeast += count;
     std::int64_t united = blocks;
     for (int window = 1; window <= longest; ++window) {
-        profile.united[std::size_t(window) - 1] = united;
-        absentAtLeast -= absences[std::size_t(window) - 1];
+        profile.united[window - 1] = united;
+        absentAtLeast -= absences[window - 1];
         united += absentAtLeast;
     }
     std::int64_t before = blocks, common = blocks - edges.at(0) / 2, compared = blocks;
     for (int distance = 1; distance <= longest; ++distance) {
-        const auto i = std::size_t(distance) - 1;
-        compared -= i < early.size() ? early[i] : 0;
+        const int i = distance - 1;
+        compared -= i < early.count() ? early[i] : 0;
         profile.common[i] = common;
         profile.compared[i] = compared;
         const std::int64_t after = 2 * common - before - edges.at(distance);

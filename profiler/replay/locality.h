@@ -2,6 +2,7 @@
 // distance of the steps.
 #pragma once
 
+#include "base/indexed.h"
 #include "profiler/replay/selection_trace.h"
 
 #include <cstdint>
@@ -12,11 +13,11 @@ namespace kvscope {
 /// Sums over the requests that count, so that profiles of several heads can be added.
 struct LocalityProfile {
     std::int64_t requests = 0;
-    std::vector<std::int64_t> united;   // [window - 1] blocks in the union of the last `window` requests
-    std::vector<std::int64_t> common;   // [distance - 1] blocks that the request `distance` earlier has too
-    std::vector<std::int64_t> compared; // [distance - 1] blocks of requests for which there is one so much earlier
+    Numbered<std::int64_t> united;   // [window - 1] blocks in the union of the last `window` requests
+    Numbered<std::int64_t> common;   // [distance - 1] blocks that the request `distance` earlier has too
+    Numbered<std::int64_t> compared; // [distance - 1] blocks of requests for which there is one so much earlier
 
-    int longest() const { return int(united.size()); }
+    int longest() const { return united.count(); }
     /// The mean number of blocks in the union of `window` consecutive requests (Denning's working set; SparseServe
     /// sizes its cache by window 12), 1 <= window <= longest(). A window that begins before the first request has only
     /// the requests that exist.

@@ -10,20 +10,20 @@ namespace {
 
 /// The misses with smallest .. most slots: the compulsory ones, and the references that hit from a larger number of
 /// slots on only. hitsFrom[slots]: how often `slots` was the smallest size at which a reference hits.
-std::vector<std::int64_t> missesBySize(int smallest, int most, std::int64_t compulsory,
-                                       const std::vector<std::int64_t>& hitsFrom) {
-    std::vector<std::int64_t> misses(std::size_t(most - smallest) + 1, compulsory);
+Numbered<std::int64_t> missesBySize(int smallest, int most, std::int64_t compulsory,
+                                    const Numbered<std::int64_t>& hitsFrom) {
+    Numbered<std::int64_t> misses(most - smallest + 1, compulsory);
     std::int64_t larger = 0;
     for (int slots = most; slots >= smallest; --slots) {
-        misses[std::size_t(slots - smallest)] += larger;
-        if (std::size_t(slots) < hitsFrom.size()) larger += hitsFrom[std::size_t(slots)];
+        misses[slots - smallest] += larger;
+        if (slots < hitsFrom.count()) larger += hitsFrom[slots];
     }
     return misses;
 }
 
 /// The last entry holds for all larger sizes; no entries: 0.
-std::int64_t atSize(const std::vector<std::int64_t>& misses, int size) {
-    return misses.empty() ? 0 : misses[std::min(std::size_t(std::max(0, size)), misses.size() - 1)];
+std::int64_t atSize(const Numbered<std::int64_t>& misses, int size) {
+    return misses.empty() ? 0 : misses[std::clamp(size, 0, misses.count() - 1)];
 }
 
 /// The curve of a cache whose requests the stack takes in their order.

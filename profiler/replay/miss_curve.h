@@ -1,6 +1,7 @@
 // Misses of block caches at every size, from one pass over their requests (stack distances: Mattson et al., 1970).
 #pragma once
 
+#include "base/indexed.h"
 #include "profiler/replay/block_visits.h"
 
 #include <cstdint>
@@ -12,12 +13,12 @@ namespace kvscope {
 
 /// Misses by number of block slots, for one cache or for several caches that have the same number of slots each.
 struct MissCurve {
-    int smallest = 0;                    // slots that the largest request needs: the curve begins here
-    std::vector<std::int64_t> misses{0}; // [slots - smallest], never rising; the last entry holds for all larger sizes
-    std::int64_t references = 0;         // hits and misses
-    std::int64_t compulsory = 0;         // misses at any size: first uses of blocks that had to be loaded
+    int smallest = 0;                 // slots that the largest request needs: the curve begins here
+    Numbered<std::int64_t> misses{0}; // [slots - smallest], never rising; the last entry holds for all larger sizes
+    std::int64_t references = 0;      // hits and misses
+    std::int64_t compulsory = 0;      // misses at any size: first uses of blocks that had to be loaded
     /// The part of the above that belongs to cold steps. coldMisses is as long as misses, or empty: all zero.
-    std::vector<std::int64_t> coldMisses;
+    Numbered<std::int64_t> coldMisses;
     std::int64_t coldReferences = 0, coldCompulsory = 0;
 
     /// Misses with so many slots. slots >= smallest

@@ -2,6 +2,7 @@
 // replaced in the order of their ranks, the lowest first.
 #pragma once
 
+#include "base/indexed.h"
 #include "profiler/replay/policy.h"
 
 #include <cstdint>
@@ -34,15 +35,13 @@ private:
     };
     enum class State : std::uint8_t { Absent, Idle, Selected };
 
-    bool current(const Idle& idle) const {
-        return state_[std::size_t(idle.block)] == State::Idle && rank_[std::size_t(idle.block)] == idle.rank;
-    }
+    bool current(const Idle& idle) const { return state_[idle.block] == State::Idle && rank_[idle.block] == idle.rank; }
     void forgetStale();
 
     int slots_, resident_ = 0, idle_ = 0;
-    std::vector<State> state_;       // [block]
-    std::vector<std::int64_t> rank_; // [block] while idle
-    std::vector<Idle> heap_;         // may contain blocks that have been selected or replaced since they were added
+    Numbered<State> state_;       // [block]
+    Numbered<std::int64_t> rank_; // [block] while idle
+    std::vector<Idle> heap_;      // may contain blocks that have been selected or replaced since they were added
 };
 
 } // namespace kvscope

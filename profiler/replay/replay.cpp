@@ -144,11 +144,11 @@ std::vector<const ReplayPolicyEntry*> policiesOf(const ReplayOptions& options) {
 } // namespace
 
 std::vector<TransferSize> transferSizes(const std::vector<std::int32_t>& loads) {
-    std::vector<std::int64_t> count(loads.empty() ? 0 : std::size_t(*std::ranges::max_element(loads)) + 1, 0);
-    for (const std::int32_t blocks : loads) ++count[std::size_t(blocks)];
+    Numbered<std::int64_t> count(loads.empty() ? 0 : *std::ranges::max_element(loads) + 1, 0);
+    for (const std::int32_t blocks : loads) ++count[blocks];
     std::vector<TransferSize> sizes;
-    for (std::size_t blocks = 1; blocks < count.size(); ++blocks)
-        if (count[blocks] > 0) sizes.push_back({std::int32_t(blocks), count[blocks]});
+    for (std::int32_t blocks = 1; blocks < count.count(); ++blocks)
+        if (count[blocks] > 0) sizes.push_back({blocks, count[blocks]});
     return sizes;
 }
 
@@ -196,7 +196,7 @@ CacheCounts& CacheCounts::operator+=(const CacheCounts& other) {
 
 void replayPool(const BlockVisits& visits, ReplayPolicy& policy,
                 const std::function<void(std::size_t, const RequestOutcome&)>& seen) {
-    std::vector<std::uint8_t> missed(std::size_t(visits.largest()));
+    Numbered<std::uint8_t> missed(visits.largest());
     for (std::size_t request = 0; request < visits.requests(); ++request) {
         policy.next(request, missed);
         RequestOutcome outcome;
@@ -219,15 +219,15 @@ CacheReplay replayCache(const SelectionTrace& trace, const ReplayPolicyEntry& po
                     fmt::format("{} block slots {} are too few: run {} attends {} blocks at a time", cacheBlocks,
                                 trace.shared ? "for all sequences" : "per KV head", trace.run.runId, trace.largest),
                     fmt::format("give at least --cache-blocks {}", trace.largest));
-    const auto layers = std::size_t(trace.run.layers);
     const Extents<int, int> cells = trace.layerSteps();
     CacheReplay result;
     result.loads.assign(cells.size(), 0);
     result.pools.resize(trace.pools.size());
     result.coldPools.resize(trace.pools.size());
-    std::vector<std::vector<std::size_t>> poolsOf(layers); // a layer is one thread's work: no two threads share a cell
-    for (std::size_t i = 0; i < trace.pools.size(); ++i) poolsOf[std::size_t(trace.pools[i].layer)].push_back(i);
-    forEachParallel(layers, threads, "replaying", progress, stop, [&](std::size_t layer) {
+    Numbered<std::vector<std::size_t>> poolsOf(
+        trace.run.layers); // a layer is one thread's work: no two threads share a cell
+    for (std::size_t i = 0; i < trace.pools.size(); ++i) poolsOf[trace.pools[i].layer].push_back(i);
+    forEachParallel(poolsOf.size(), threads, "replaying", progress, stop, [&](std::size_t layer) {
         for (const std::size_t index : poolsOf[layer]) {
             throwIfCancelled(stop);
             const PoolTrace& pool = trace.pools[index];

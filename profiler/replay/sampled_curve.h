@@ -10,10 +10,10 @@ namespace kvscope {
 
 /// How many requests are sampled, and how.
 struct CurveSample {
-    double share = 0.01; // share of the exact curve's work to spend; at least one window is sampled
-    int window = 192;    // consecutive requests whose hits are counted
-    int warmUp = 96;     // requests before a window that only fill the cache of Belady's choice
-    int reach = 1024;    // requests before these of which only the departures are read
+    double share = 0.01;      // share of the exact curve's work to spend; at least one window is sampled
+    std::size_t window = 192; // consecutive requests whose hits are counted
+    std::size_t warmUp = 96;  // requests before a window that only fill the cache of Belady's choice
+    std::size_t reach = 1024; // requests before these of which only the departures are read
     std::uint64_t seed = 1;
 };
 

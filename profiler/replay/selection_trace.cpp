@@ -110,9 +110,10 @@ private:
         for (; pool.nextFed < pool.fed.size() && pool.fed[pool.nextFed].step < end; ++pool.nextFed) {
             const FedToken& token = pool.fed[pool.nextFed];
             if (trace_.run.blockSize <= 0) continue;
-            const auto blocks = std::size_t(token.position / trace_.run.blockSize) + 1;
-            while (all_.size() < blocks) all_.emplace_back(std::int32_t(all_.size()), Origin{}, true);
-            add(pool, token.step, std::span(all_).first(blocks), token.position % trace_.run.blockSize == 0, false, {});
+            const int blocks = token.position / trace_.run.blockSize + 1;
+            while (all_.count() < blocks) all_.emplace_back(all_.count(), Origin{}, true);
+            add(pool, token.step, NumberedSpan<const PackedBlock>(all_).first(blocks),
+                token.position % trace_.run.blockSize == 0, false, {});
         }
     }
     void add(Pool& pool, int step, std::span<const PackedBlock> blocks, bool opens, bool counted,
@@ -126,7 +127,7 @@ private:
         std::int32_t fresh = -1;
         if (!blocks.empty()) {
             const std::int32_t current = blocks.back().id();
-            const int recordedStep = trace_.steps[std::size_t(step)].step;
+            const int recordedStep = trace_.steps[step].step;
             const bool dropped = pool.tail >= 0 && recordedStep != pool.lastStep + 1 && current != pool.tail;
             if (opens || dropped) fresh = current; // the block began in this step, or in a step that was not recorded
             if (pool.tail < 0 && !opens) append(-1, blocks.last(1), current, false);
@@ -140,7 +141,7 @@ private:
     const FedTokens& fed_;
     const ServedRows& served_;
     std::map<std::tuple<int, std::int64_t, int>, Pool> pools_; // by layer, sequence and KV head
-    std::vector<PackedBlock> all_;                             // block i at place i
+    Numbered<PackedBlock> all_;                                // block i at place i
 };
 
 /// @return whether there are selections without blocks

@@ -52,18 +52,18 @@ struct SelectionTrace {
     std::string cachePolicy; // of the recording; empty if the recording does not name it
     /// The link of the recording: the modelled one, or latency and bandwidth fitted to measured exposed times.
     Link link;
-    std::vector<ReplayStep> steps;
+    Numbered<ReplayStep> steps;
     std::vector<LayerTime> layerTimes; // [decode step][layer], needed to replay loading ahead
     std::vector<PoolTrace> pools;
     int largest = 0;                                                // blocks of the largest request of any pool
     std::int64_t hits = 0, misses = 0, h2dBytes = 0, exposedNs = 0; // as recorded, over all decode steps
     bool shared = false;
     /// Of layerTimes, and of the loads of a replay.
-    Extents<int, int> layerSteps() const { return Extents<int, int>(int(steps.size()), run.layers); }
+    Extents<int, int> layerSteps() const { return Extents<int, int>(steps.count(), run.layers); }
     std::vector<RequestLeave> leaves;          // of a serving run, in the order of steps
     std::int64_t coldHits = 0, coldMisses = 0; // of hits and misses, those in steps that are `cold`
 
-    bool isCold(std::int32_t step) const { return step >= 0 && steps[std::size_t(step)].cold; } // an index into steps
+    bool isCold(std::int32_t step) const { return step >= 0 && steps[step].cold; } // an index into steps
     /// [request] of a pool: 1 in cold steps. Empty: there are none.
     std::vector<std::uint8_t> coldRequests(const PoolTrace& pool) const;
     /// The same run, whose pools, and the largest request of them, the caller makes anew.

@@ -3,6 +3,7 @@
 // Only blocks that enter or leave a request change the stack.
 #pragma once
 
+#include "base/indexed.h"
 #include "profiler/replay/block_visits.h"
 
 #include <algorithm>
@@ -15,7 +16,7 @@ namespace kvscope {
 
 /// Counts one more hit from this number of slots on. The counts are made when the first one comes, because most caches
 /// have hits in no cold step.
-inline void countCold(std::vector<std::int64_t>& hitsFrom, std::size_t slots, std::size_t sizes) {
+inline void countCold(Numbered<std::int64_t>& hitsFrom, int slots, int sizes) {
     if (hitsFrom.empty()) hitsFrom.assign(sizes, 0);
     ++hitsFrom[slots];
 }
@@ -25,33 +26,32 @@ inline void countCold(std::vector<std::int64_t>& hitsFrom, std::size_t slots, st
 class LruStack {
 public:
     explicit LruStack(const BlockVisits& visits)
-        : visits_(visits), place_(std::size_t(visits.blockLimit()), -1),
-          words_(std::bit_ceil(std::size_t(visits.blockLimit()) / 32 + 2)), counts_(words_.size() + 1, 0),
-          blockAt_(words_.size() * 64, -1), hitsFrom_(std::size_t(visits.blockLimit()) + 1, 0) {}
+        : visits_(visits), place_(visits.blockLimit(), -1), words_(std::bit_ceil(place_.size() / 32 + 2)),
+          counts_(words_.size() + 1, 0), blockAt_(words_.size() * 64, -1), hitsFrom_(visits.blockLimit() + 1, 0) {}
 
     /// cold: the request belongs to a cold step, and its hits are counted apart as well.
     void next(std::size_t request, bool cold = false) {
         const int above = request == 0 ? 0 : visits_.size(request - 1);
         const auto entered = visits_.entered(request);
         for (const BlockVisits::Entry& e : entered) {
-            const std::int32_t place = place_[std::size_t(e.block())];
+            const std::int32_t place = place_[e.block()];
             if (place < 0 && e.first()) continue;
             // Where the stack began in the middle of the requests, a block that it does not know was used longer ago
             // than all that it knows.
-            const int distance = above + (place >= 0 ? countFrom(place) : held_ + 1);
+            const int distance = above + (place >= 0 ? countFrom(std::size_t(place)) : held_ + 1);
             if (!e.counted() || e.begins()) continue;
-            const std::size_t slots = std::min(std::size_t(distance), hitsFrom_.size() - 1);
+            const int slots = std::min(distance, hitsFrom_.count() - 1);
             ++hitsFrom_[slots];
-            if (cold) countCold(coldHitsFrom_, slots, hitsFrom_.size());
+            if (cold) countCold(coldHitsFrom_, slots, hitsFrom_.count());
         }
         for (const BlockVisits::Entry& e : entered) take(e.block());
         // In ascending order, so that of blocks that leave at once the lowest counts as the oldest.
         for (const std::int32_t block : visits_.left(request)) push(block);
     }
     /// [slots] how many references that count hit from this number of slots on.
-    const std::vector<std::int64_t>& hitsFrom() const { return hitsFrom_; }
+    const Numbered<std::int64_t>& hitsFrom() const { return hitsFrom_; }
     /// The same of references in cold steps; empty where there are none.
-    const std::vector<std::int64_t>& coldHitsFrom() const { return coldHitsFrom_; }
+    const Numbered<std::int64_t>& coldHitsFrom() const { return coldHitsFrom_; }
 
     /// Puts a block on the stack as the one used last.
     void push(std::int32_t block) {
@@ -59,23 +59,24 @@ public:
         words_[end_ / 64] |= std::uint64_t(1) << (end_ % 64);
         addAt(end_ / 64, 1);
         blockAt_[end_] = block;
-        place_[std::size_t(block)] = std::int32_t(end_++);
+        place_[block] = std::int32_t(end_++);
         ++held_;
     }
 
 private:
     void take(std::int32_t block) {
-        std::int32_t& place = place_[std::size_t(block)];
+        std::int32_t& place = place_[block];
         if (place < 0) return;
-        words_[std::size_t(place) / 64] &= ~(std::uint64_t(1) << (place % 64));
-        addAt(std::size_t(place) / 64, -1);
+        const auto at = std::size_t(place);
+        words_[at / 64] &= ~(std::uint64_t(1) << (at % 64));
+        addAt(at / 64, -1);
         place = -1;
         --held_;
     }
     /// How many blocks are at this place or a later one.
-    int countFrom(std::int32_t place) const {
-        int before = std::popcount(words_[std::size_t(place) / 64] & ((std::uint64_t(1) << (place % 64)) - 1));
-        for (std::size_t i = std::size_t(place) / 64; i > 0; i &= i - 1) before += counts_[i];
+    int countFrom(std::size_t place) const {
+        int before = std::popcount(words_[place / 64] & ((std::uint64_t(1) << (place % 64)) - 1));
+        for (std::size_t i = place / 64; i > 0; i &= i - 1) before += counts_[i];
         return held_ - before;
     }
     void addAt(std::size_t word, int change) {
@@ -88,7 +89,7 @@ private:
         for (std::size_t from = 0; from < end_; ++from) {
             if ((words_[from / 64] >> (from % 64) & 1) == 0) continue;
             blockAt_[to] = blockAt_[from];
-            place_[std::size_t(blockAt_[to])] = std::int32_t(to);
+            place_[blockAt_[to]] = std::int32_t(to);
             ++to;
         }
         std::fill(words_.begin(), words_.end(), 0);
@@ -99,11 +100,11 @@ private:
     }
 
     const BlockVisits& visits_;
-    std::vector<std::int32_t> place_;  // [block]; -1: in the last request, or never used
-    std::vector<std::uint64_t> words_; // a bit for each place in use, the oldest first
-    std::vector<std::int32_t> counts_; // Fenwick tree over the number of bits in each word
-    std::vector<std::int32_t> blockAt_;
-    std::vector<std::int64_t> hitsFrom_, coldHitsFrom_;
+    Numbered<std::int32_t> place_;      // [block]; -1: in the last request, or never used
+    std::vector<std::uint64_t> words_;  // a bit for each place in use, the oldest first
+    std::vector<std::int32_t> counts_;  // Fenwick tree over the number of bits in each word
+    std::vector<std::int32_t> blockAt_; // [place]
+    Numbered<std::int64_t> hitsFrom_, coldHitsFrom_;
     std::size_t end_ = 0;
     int held_ = 0;
 };
@@ -114,8 +115,8 @@ private:
 template <class NextUse> class BeladyStack {
 public:
     BeladyStack(const BlockVisits& visits, NextUse nextUse)
-        : visits_(visits), nextUse_(std::move(nextUse)), place_(std::size_t(visits.blockLimit()), -1),
-          hitsFrom_(std::size_t(visits.blockLimit()) + 1, 0) {
+        : visits_(visits), nextUse_(std::move(nextUse)), place_(visits.blockLimit(), -1),
+          hitsFrom_(visits.blockLimit() + 1, 0) {
         grow(visits.largest());
     }
 
@@ -125,14 +126,13 @@ public:
         holes_.clear();
         int missing = 0; // blocks that enter and are not in the stack: with any number of slots a block must leave
         for (const BlockVisits::Entry& e : visits_.entered(request)) {
-            std::int32_t& place = place_[std::size_t(e.block())];
+            std::int32_t& place = place_[e.block()];
             // Where the stack began in the middle of the requests, a block that it does not know is resident with none
             // of the numbers of slots in use.
-            const auto distance =
-                place >= 0 ? std::size_t(place) : std::min(std::size_t(top_) + 1, hitsFrom_.size() - 1);
+            const int distance = place >= 0 ? place : std::min(top_ + 1, hitsFrom_.count() - 1);
             if (e.counted() && !e.begins() && (place >= 0 || !e.first())) {
                 ++hitsFrom_[distance];
-                if (cold) countCold(coldHitsFrom_, distance, hitsFrom_.size());
+                if (cold) countCold(coldHitsFrom_, distance, hitsFrom_.count());
             }
             if (place < 0) {
                 ++missing;
@@ -152,8 +152,8 @@ public:
         for (int place = before + 1; place <= after; ++place) {
             if (hole < holes_.size() && holes_[hole] == place)
                 ++hole;
-            else if (block_[std::size_t(place)] >= 0)
-                carry(block_[std::size_t(place)], next_[std::size_t(place)]);
+            else if (block_[place] >= 0)
+                carry(block_[place], next_[place]);
             put(place, kNobody, BlockVisits::kNever);
         }
         for (int place = after + 1; place <= before; ++place) putSoonest(place);
@@ -169,12 +169,12 @@ public:
                 grow(top_ + 1);
                 putSoonest(top_);
             }
-            for (const Carried& rest : carried_) place_[std::size_t(rest.block)] = -1; // blocks never needed again
+            for (const Carried& rest : carried_) place_[rest.block] = -1; // blocks never needed again
         }
         shrink(after);
     }
-    const std::vector<std::int64_t>& hitsFrom() const { return hitsFrom_; }
-    const std::vector<std::int64_t>& coldHitsFrom() const { return coldHitsFrom_; }
+    const Numbered<std::int64_t>& hitsFrom() const { return hitsFrom_; }
+    const Numbered<std::int64_t>& coldHitsFrom() const { return coldHitsFrom_; }
     /// Fills a stack that begins in the middle of the requests: appends the next block below the last request's `above`
     /// blocks. next: the request that has the block again, not before those of the blocks appended earlier.
     void place(int above, std::int32_t block, std::int32_t next) {
@@ -192,15 +192,15 @@ private:
     };
 
     void carry(std::int32_t block, std::int32_t next) {
-        place_[std::size_t(block)] = -1;
+        place_[block] = -1;
         carried_.push_back({next, block});
         std::push_heap(carried_.begin(), carried_.end());
     }
     std::int32_t soonest() const { return carried_.front().next; }
     void put(int place, std::int32_t block, std::int32_t next) {
-        block_[std::size_t(place)] = block;
-        next_[std::size_t(place)] = next;
-        if (block >= 0) place_[std::size_t(block)] = place;
+        block_[place] = block;
+        next_[place] = next;
+        if (block >= 0) place_[block] = place;
     }
     void putSoonest(int place) {
         if (carried_.empty()) return put(place, kNobody, BlockVisits::kNever); // with so many slots one is empty
@@ -222,38 +222,38 @@ private:
                 if (later != 0) break;
                 place += kStride;
             }
-            while (place < end && next_[std::size_t(place)] <= limit) ++place;
+            while (place < end && next_[place] <= limit) ++place;
             if (place >= end) return;
-            const Carried down{next_[std::size_t(place)], block_[std::size_t(place)]};
+            const Carried down{next_[place], block_[place]};
             putSoonest(place);
             if (down.block < 0) continue; // the place was empty: nothing is carried on
-            place_[std::size_t(down.block)] = -1;
+            place_[down.block] = -1;
             carried_.push_back(down);
             std::push_heap(carried_.begin(), carried_.end());
         }
     }
     void grow(int top) {
         if (top > top_) top_ = top;
-        if (std::size_t(top_) >= next_.size()) {
-            next_.resize(std::size_t(top_) + 1, BlockVisits::kNever);
-            block_.resize(std::size_t(top_) + 1, kNobody);
+        if (top_ >= next_.count()) {
+            next_.resize(top_ + 1, BlockVisits::kNever);
+            block_.resize(top_ + 1, kNobody);
         }
     }
     /// Removes places at the bottom whose blocks are never needed again.
     void shrink(int least) {
-        while (top_ > least && next_[std::size_t(top_)] == BlockVisits::kNever) {
-            if (block_[std::size_t(top_)] >= 0) place_[std::size_t(block_[std::size_t(top_)])] = -1;
+        while (top_ > least && next_[top_] == BlockVisits::kNever) {
+            if (block_[top_] >= 0) place_[block_[top_]] = -1;
             put(top_--, kNobody, BlockVisits::kNever);
         }
     }
 
     const BlockVisits& visits_;
     NextUse nextUse_;
-    std::vector<std::int32_t> place_;        // [block]; -1: in the last request, never used or never needed again
-    std::vector<std::int32_t> next_, block_; // [place] next use and block
-    std::vector<Carried> carried_;           // a heap of blocks on their way down
-    std::vector<int> holes_;                 // places that blocks have left because they entered the request
-    std::vector<std::int64_t> hitsFrom_, coldHitsFrom_;
+    Numbered<std::int32_t> place_;        // [block]; -1: in the last request, never used or never needed again
+    Numbered<std::int32_t> next_, block_; // [place] next use and block
+    std::vector<Carried> carried_;        // a heap of blocks on their way down
+    std::vector<int> holes_;              // places that blocks have left because they entered the request
+    Numbered<std::int64_t> hitsFrom_, coldHitsFrom_;
     int top_ = 0; // lowest place in use
     int placed_ = 0;
 };

@@ -1,6 +1,7 @@
 #include "profiler/report/html_charts.h"
 
 #include "base/extents.h"
+#include "base/indexed.h"
 #include "base/utf8.h"
 #include "profiler/report/ratio.h"
 
@@ -42,7 +43,7 @@ std::vector<double> ticks(double low, double high, int wanted) {
 
 struct Series {
     std::size_t run = 0;
-    std::vector<double> values; // [column]; NaN: a gap
+    Numbered<double> values; // [column]; NaN: a gap
 };
 
 struct LineChart {
@@ -139,9 +140,9 @@ std::string legend(const Report& report) {
 }
 
 /// Means of `perColumn` steps.
-std::vector<double> averaged(const RunData& run, std::size_t perColumn,
-                             const std::function<double(const StepRow&)>& value) {
-    std::vector<double> result;
+Numbered<double> averaged(const RunData& run, std::size_t perColumn,
+                          const std::function<double(const StepRow&)>& value) {
+    Numbered<double> result;
     for (std::size_t first = 0; first < run.steps.size(); first += perColumn) {
         const std::size_t last = std::min(run.steps.size(), first + perColumn);
         double sum = 0;
@@ -349,10 +350,10 @@ std::string layerCharts(const Report& report) {
             chart.places.push_back(layer);
         }
         for (std::size_t run = 0; run < report.runs.size(); ++run) {
-            std::vector<double> values(std::size_t(deepest) + 1, kUndefined);
+            Numbered<double> values(deepest + 1, kUndefined);
             if (!report.runs[run].row.knows.has(each.needed)) continue;
             for (const LayerTotals& layer : report.runs[run].layers)
-                if (layer.layer >= 0) values[std::size_t(layer.layer)] = each.value(layer);
+                if (layer.layer >= 0) values[layer.layer] = each.value(layer);
             chart.series.push_back({run, std::move(values)});
         }
         if (!chart.series.empty()) out += draw(chart, report);

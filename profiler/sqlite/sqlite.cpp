@@ -2,12 +2,14 @@
 
 #include "base/error.h"
 
+#include <cerrno>
 #include <cstring>
 #include <fmt/format.h>
 #include <limits>
 #include <sqlite3.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
+#include <unistd.h>
 #include <utility>
 
 namespace kvscope {
@@ -23,6 +25,14 @@ bool isOnReadOnlyDisk(const std::string& path) {
     const std::size_t slash = path.rfind('/');
     const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
     return statvfs(folder.c_str(), &system) == 0 && (system.f_flag & ST_RDONLY) != 0;
+}
+
+/// Why no file can be made in the folder of `path`, where that is why there is none; else 0. SQLite itself tries to
+/// read the file then, and says that it is not there.
+int whyNotMade(const std::string& path) {
+    const std::size_t slash = path.rfind('/');
+    const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
+    return access(path.c_str(), F_OK) != 0 && access(folder.c_str(), W_OK | X_OK) != 0 ? errno : 0;
 }
 
 /// Whether this process may not write files of any size: a write beyond the limit fails as on a broken disk.
@@ -86,7 +96,7 @@ Connection& Connection::operator=(Connection&& other) noexcept {
 
 void Connection::fail(int code, const char* doing) const {
     const std::string detail = handle_ ? sqlite3_errmsg(handle_) : sqlite3_errstr(code);
-    const int system = handle_ ? sqlite3_system_errno(handle_) : 0;
+    int system = handle_ ? sqlite3_system_errno(handle_) : 0;
     switch (code & 0xff) {
     case SQLITE_INTERRUPT:
         throw Error(ErrorKind::Cancelled, fmt::format("{} {} was cancelled", doing, path_));
@@ -116,6 +126,7 @@ void Connection::fail(int code, const char* doing) const {
         if (!readOnly_ && isOnReadOnlyDisk(path_))
             throw Error(ErrorKind::Storage, fmt::format("{} cannot be written: its file system is read-only", path_),
                         "choose a folder on another disk");
+        if (const int reason = readOnly_ ? 0 : whyNotMade(path_); reason != 0) system = reason;
         throw Error(
             ErrorKind::Storage,
             fmt::format("{} cannot be opened{}", path_, system ? fmt::format(": {}", std::strerror(system)) : ""),

@@ -283,13 +283,12 @@ void TraceStore::addStep(const StepRecord& record) {
 /// Notes the position of the token that each sequence is fed in this step: as the record says, or the one before the
 /// first token that the sequence generates.
 void TraceStore::noteFed(const StepRecord& record) {
-    sequences_.assign(std::size_t(trace::kMaxSequences), {});
+    sequences_.assign(trace::kMaxSequences, {});
     for (const FedPosition& fed : record.fed)
-        if (fed.sequence >= 0 && fed.sequence < trace::kMaxSequences)
-            sequences_[std::size_t(fed.sequence)].fed = fed.position;
+        if (fed.sequence >= 0 && fed.sequence < trace::kMaxSequences) sequences_[fed.sequence].fed = fed.position;
     for (const TokenRecord& token : record.generated)
         if (std::int32_t* fed = token.sequence >= 0 && token.sequence < trace::kMaxSequences
-                                    ? &sequences_[std::size_t(token.sequence)].fed
+                                    ? &sequences_[token.sequence].fed
                                     : nullptr;
             fed != nullptr && *fed < 0)
             *fed = token.position - 1;
@@ -298,7 +297,7 @@ void TraceStore::noteFed(const StepRecord& record) {
 /// Whether a sequence begins a KV block in this step: the token that it is fed is the first one of a block. Where the
 /// record does not say which token that is, the record's own word counts.
 bool TraceStore::opensBlock(const StepRecord& record, std::int32_t sequence) const {
-    const std::int32_t fed = sequences_[std::size_t(sequence)].fed;
+    const std::int32_t fed = sequences_[sequence].fed;
     return fed >= 0 && current_.kvBlockTokens > 0 ? fed % current_.kvBlockTokens == 0 : record.opensBlock;
 }
 
@@ -319,7 +318,7 @@ void TraceStore::addTokens(const StepRecord& record) {
         if (token.sequence < 0 || token.sequence >= trace::kMaxSequences)
             refuse(fmt::format("sequence {} cannot be numbered in {}", token.sequence, connection_.path()),
                    "record fewer sequences");
-        int& ordinal = sequences_[std::size_t(token.sequence)].tokens;
+        int& ordinal = sequences_[token.sequence].tokens;
         if (ordinal >= trace::kMaxTokensPerStep)
             refuse(fmt::format("step {} makes too many tokens for {}", record.step, connection_.path()),
                    "record a smaller run");
@@ -365,8 +364,8 @@ void TraceStore::addSelections(const StepRecord& record) {
         insertSelections_.add(trace::selectionKey(current_.id, record.step, row.layer, row.sequence, row.kvHead), opens,
                               row.selected, whereDefined(row.kept), row.hits, row.misses, double(row.mass), blocks);
         if (!std::isnan(row.mass) && std::size_t(row.layer) < masses_.size()) {
-            masses_[std::size_t(row.layer)].sum += row.mass;
-            ++masses_[std::size_t(row.layer)].count;
+            masses_[row.layer].sum += row.mass;
+            ++masses_[row.layer].count;
         }
     }
     addOracle(record);

@@ -1,6 +1,7 @@
 // Writes a .kvtrace. Used by one thread at a time; the Recorder puts a queue in front of it.
 #pragma once
 
+#include "base/indexed.h"
 #include "core/trace/trace_sink.h"
 #include "profiler/format/clock_reading.h"
 #include "profiler/sqlite/row_inserter.h"
@@ -117,8 +118,8 @@ private:
     Statement updateHealth_, begin_, commit_;
     CurrentRun current_;
     std::array<std::vector<std::byte>, RowInserter::kRowsAtOnce> blobs_;
-    std::vector<SequenceStep> sequences_; // [sequence]
-    std::vector<LayerMass> masses_;       // [layer]
+    Numbered<SequenceStep> sequences_; // [sequence]
+    Numbered<LayerMass> masses_;       // [layer]
 };
 
 } // namespace kvscope

@@ -7,17 +7,17 @@
 namespace kvscope {
 
 DenoiseTile::DenoiseTile(ForwardRows rows, int firstStep, int steps, int stride)
-    : rows_(std::move(rows)), rowOf_(std::size_t(steps), -1) {
+    : rows_(std::move(rows)), rowOf_(steps, -1) {
     for (std::size_t i = 0; i < rows_.rows.size(); ++i) {
         const int at = (rows_.rows[i].step - firstStep) / stride;
-        if (at >= 0 && at < steps && rows_.rows[i].cells > 0) rowOf_[std::size_t(at)] = std::int32_t(i);
+        if (at >= 0 && at < steps && rows_.rows[i].cells > 0) rowOf_[at] = std::int32_t(i);
     }
 }
 
 Forward DenoiseTile::forward(int step) const {
-    const std::int32_t row = rowOf_[std::size_t(step)];
+    const std::int32_t row = rowOf_[step];
     if (row < 0) return {};
-    const ForwardRow& found = rows_.rows[std::size_t(row)];
+    const ForwardRow& found = rows_.rows[row];
     return {&found, rows_.cellsOf(found)};
 }
 

@@ -24,7 +24,7 @@ struct Forward {
 class DenoiseTile {
 public:
     DenoiseTile(ForwardRows rows, int firstStep, int steps, int stride = 1);
-    int steps() const { return int(rowOf_.size()); }
+    int steps() const { return rowOf_.count(); }
     /// The forward in step number `step` of the tile. Its row is null where the step has no forward, or one without
     /// positions.
     Forward forward(int step) const;
@@ -33,7 +33,7 @@ public:
 
 private:
     ForwardRows rows_;
-    std::vector<std::int32_t> rowOf_; // by step; -1: none
+    Numbered<std::int32_t> rowOf_; // by step; -1: none
 };
 
 /// Reads the steps [first, last], which lie within one tile. @throws Error as TraceReader does

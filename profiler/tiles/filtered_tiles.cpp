@@ -46,8 +46,8 @@ std::shared_ptr<HeatTile> withoutFiltered(const TraceReader& reader, const HeatR
     columns.reserve(Extents<int, int>(tile->steps(), rows).size());
     for (int i = 0; i < tile->steps(); ++i)
         for (int row = 0; row < rows; ++row) {
-            const bool counts = !nothing && passes[std::size_t(i * stride)] &&
-                                (layers ? filter.hasLayer(row) : filter.hasKvHead(row % heads));
+            const bool counts =
+                !nothing && passes[i * stride] && (layers ? filter.hasLayer(row) : filter.hasKvHead(row % heads));
             columns.push_back(counts ? tile->at(i, row) : kUndefined);
         }
     auto result = std::make_shared<HeatTile>(rows);
@@ -59,14 +59,13 @@ std::shared_ptr<MaskTile> withoutFiltered(const TraceReader& reader, const MaskR
                                           std::shared_ptr<MaskTile> tile, int first, int stride) {
     if (!tile || filter.empty()) return tile;
     const bool nothing = !filter.hasLayer(r.layer) || !filter.hasKvHead(r.kvHead);
-    std::vector<bool> found;
+    Numbered<bool> found;
     if (!filter.text.empty() && !nothing) found = blocksWithText(reader, r.runId, r.sequence, filter.text);
     MaskChunk chunk;
     for (int i = 0; i < tile->steps(); ++i) {
         if (!nothing && filter.hasStep(first + i * stride))
             for (const MaskCell cell : tile->cells(i))
-                if (const auto block = std::size_t(cell.block());
-                    filter.text.empty() || (block < found.size() && found[block]))
+                if (const int block = cell.block(); filter.text.empty() || (block < found.count() && found[block]))
                     chunk.cells.push_back(cell);
         chunk.endStep();
     }

@@ -39,7 +39,7 @@ void HeatTile::append(std::span<const float> columns) {
 }
 
 void HeatTile::grow() {
-    std::size_t below = std::size_t(steps()); // complete groups of the level below
+    std::size_t below = rows_ > 0 ? base_.size() / rows_ : 0; // complete groups of the level below
     for (std::size_t l = 0; below >= kSpanFanOut; ++l) {
         if (upper_.size() == l) upper_.emplace_back();
         Level& level = upper_[l];
@@ -75,7 +75,7 @@ void HeatTile::grow() {
 }
 
 void HeatTile::addSums(int first, int last, std::span<double> sums, std::span<std::int64_t> counts) const {
-    forEachSpan(std::size_t(first), std::size_t(last), levels(), [&](int level, std::size_t group) {
+    forEachSpan(first, last, levels(), [&](std::size_t level, std::size_t group) {
         const std::size_t from = group * rows_;
         if (level == 0) {
             const float* cells = base_.data() + from;
@@ -86,7 +86,7 @@ void HeatTile::addSums(int first, int last, std::span<double> sums, std::span<st
             }
             return;
         }
-        const Level& nodes = upper_[std::size_t(level) - 1];
+        const Level& nodes = upper_[level - 1];
         for (std::size_t row = 0; row < rows_; ++row) {
             sums[row] += nodes.sum[from + row];
             counts[row] += nodes.count[from + row];
@@ -96,10 +96,8 @@ void HeatTile::addSums(int first, int last, std::span<double> sums, std::span<st
 
 void HeatTile::addExtremes(int first, int last, Aggregate which, std::span<float> out) const {
     const bool smallest = which == Aggregate::Min;
-    forEachSpan(std::size_t(first), std::size_t(last), levels(), [&](int level, std::size_t group) {
-        const std::vector<float>& from = level == 0 ? base_
-                                         : smallest ? upper_[std::size_t(level) - 1].min
-                                                    : upper_[std::size_t(level) - 1].max;
+    forEachSpan(first, last, levels(), [&](std::size_t level, std::size_t group) {
+        const std::vector<float>& from = level == 0 ? base_ : smallest ? upper_[level - 1].min : upper_[level - 1].max;
         const float* cells = from.data() + group * rows_;
         if (smallest)
             for (std::size_t row = 0; row < rows_; ++row) out[row] = cells[row] < out[row] ? cells[row] : out[row];
@@ -110,14 +108,14 @@ void HeatTile::addExtremes(int first, int last, Aggregate which, std::span<float
 
 CellStats HeatTile::stats(int row, int first, int last) const {
     CellStats all;
-    forEachSpan(std::size_t(first), std::size_t(last), levels(), [&](int level, std::size_t group) {
+    forEachSpan(first, last, levels(), [&](std::size_t level, std::size_t group) {
         const std::size_t at = cells_.offset(int(group), row);
         if (level == 0) {
             const float v = base_[at];
             if (!std::isnan(v)) all.add({v, v, double(v), 1});
             return;
         }
-        const Level& nodes = upper_[std::size_t(level) - 1];
+        const Level& nodes = upper_[level - 1];
         all.add({nodes.min[at], nodes.max[at], nodes.sum[at], nodes.count[at]});
     });
     return all;
@@ -144,7 +142,7 @@ std::shared_ptr<HeatTile> HeatTile::load(std::span<const std::byte> bytes) {
     auto tile = std::make_shared<HeatTile>(int(rows));
     if (!in.array(tile->base_) || tile->base_.size() % rows != 0) return nullptr;
     std::size_t groups = tile->base_.size() / rows;
-    if (groups > std::size_t(kTileSteps) || !in.number(levels)) return nullptr;
+    if (groups > kTileSteps || !in.number(levels)) return nullptr;
     for (std::uint64_t l = 0; l < levels; ++l) {
         groups /= kSpanFanOut;
         Level& level = tile->upper_.emplace_back();

@@ -56,7 +56,7 @@ private:
         std::vector<double> sum;
         std::vector<std::uint16_t> count;
     };
-    int levels() const { return int(upper_.size()) + 1; }
+    std::size_t levels() const { return upper_.size() + 1; }
     void grow();
 
     Extents<int, int> cells_; // [step or group][row] of the most that a tile has

@@ -10,13 +10,13 @@ namespace kvscope {
 MaskBands::MaskBands(std::vector<int> starts) : starts_(std::move(starts)) {
     assert(count() <= kMost);
     if (count() <= 0) return;
-    bandOf_.resize(std::size_t(lastBlock() - firstBlock()));
+    bandOf_.resize(lastBlock() - firstBlock());
     for (int band = 0; band < count(); ++band)
-        std::fill_n(bandOf_.begin() + (starts_[std::size_t(band)] - firstBlock()), width(band), std::uint16_t(band));
+        std::fill_n(bandOf_.begin() + (starts_[band] - firstBlock()), width(band), std::uint16_t(band));
 }
 
 MaskBandSums::MaskBandSums(const MaskBands& bands, bool counted) : bands_(bands), counted_(counted) {
-    bits_.resize(std::size_t(bands.count()));
+    bits_.resize(bands.count());
     rowBits_.resize(bands.bandOf().size());
     if (!counted) return;
     counts_.resize(bits_.size());
@@ -36,30 +36,30 @@ void MaskBandSums::clear() {
 void MaskBandSums::foldRows() {
     if (!rows_) return;
     const auto starts = bands_.starts();
-    const auto count = std::size_t(bands_.count());
+    const int count = bands_.count();
     const int base = bands_.firstBlock();
     if (counted_)
-        for (std::size_t band = 0; band < count; ++band) {
+        for (int band = 0; band < count; ++band) {
             std::uint32_t selected = 0, missed = 0;
             for (int i = starts[band] - base; i < starts[band + 1] - base; ++i) {
-                selected += rowSelected_[std::size_t(i)];
-                missed += rowMissed_[std::size_t(i)];
+                selected += rowSelected_[i];
+                missed += rowMissed_[i];
             }
             counts_[band] += pair(selected, missed);
         }
     std::uint8_t* row = rowBits_.data();
-    const std::size_t blocks = rowBits_.size();
+    const int blocks = rowBits_.count();
     // Most bands have the same width, or one block more. The bits of each block and its next `window` - 1 neighbours
     // are or-ed together, for all blocks at once. A band's bits are then those at a few of its blocks, the last of
     // which may overlap the one before: a bit may be or-ed twice. Bands narrower than `window`, at the edges, are done
     // before that.
-    const int window = int(std::bit_floor(unsigned(std::max((starts[count] - base) / int(count), 1))));
-    for (std::size_t band = 0; band < count; ++band)
-        if (bands_.width(int(band)) < window)
+    const int window = int(std::bit_floor(unsigned(std::max((starts[count] - base) / count, 1))));
+    for (int band = 0; band < count; ++band)
+        if (bands_.width(band) < window)
             for (int i = starts[band] - base; i < starts[band + 1] - base; ++i) bits_[band] |= row[i];
-    for (std::size_t step = 1; step < std::size_t(window); step *= 2)
-        for (std::size_t i = 0; i + step < blocks; ++i) row[i] = std::uint8_t(row[i] | row[i + step]);
-    for (std::size_t band = 0; band < count; ++band) {
+    for (int step = 1; step < window; step *= 2)
+        for (int i = 0; i + step < blocks; ++i) row[i] = std::uint8_t(row[i] | row[i + step]);
+    for (int band = 0; band < count; ++band) {
         const int first = starts[band] - base, last = starts[band + 1] - base;
         if (last - first < window) continue;
         std::uint8_t bits = row[last - window];

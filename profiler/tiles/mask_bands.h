@@ -2,6 +2,8 @@
 // steps selects of every band, added up without going through the single blocks.
 #pragma once
 
+#include "base/indexed.h"
+
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -14,21 +16,21 @@ public:
     MaskBands() = default;
     /// `starts` ascends strictly and has one entry more than there are bands.
     explicit MaskBands(std::vector<int> starts);
-    int count() const { return starts_.empty() ? 0 : int(starts_.size()) - 1; }
+    int count() const { return starts_.empty() ? 0 : starts_.count() - 1; }
     /// Number of blocks.
-    int width(int band) const { return starts_[std::size_t(band) + 1] - starts_[std::size_t(band)]; }
+    int width(int band) const { return starts_[band + 1] - starts_[band]; }
     /// The blocks of all bands: [firstBlock, lastBlock).
     int firstBlock() const { return count() > 0 ? starts_.front() : 0; }
     int lastBlock() const { return count() > 0 ? starts_.back() : 0; }
     /// The band of every block from firstBlock on.
     std::span<const std::uint16_t> bandOf() const { return bandOf_; }
-    std::span<const int> starts() const { return starts_; }
+    NumberedSpan<const int> starts() const { return starts_; }
 
     static constexpr int kMost = 1 << 16; // most bands: more than any screen has lines
 
 private:
-    std::vector<int> starts_;
-    std::vector<std::uint16_t> bandOf_;
+    Numbered<int> starts_;
+    Numbered<std::uint16_t> bandOf_; // [block - firstBlock]
 };
 
 /// The bits and counts of every band over a range of steps. MaskPyramid::bands fills it; it can be used for one range
@@ -41,9 +43,9 @@ public:
 
     /// The bits of all cells of a band, and, if counted, how many of its cells were selected and how many of these
     /// missed.
-    std::uint8_t bits(int band) const { return bits_[std::size_t(band)]; }
-    std::uint32_t selected(int band) const { return std::uint32_t(counts_[std::size_t(band)]); }
-    std::uint32_t missed(int band) const { return std::uint32_t(counts_[std::size_t(band)] >> 32); }
+    std::uint8_t bits(int band) const { return bits_[band]; }
+    std::uint32_t selected(int band) const { return std::uint32_t(counts_[band]); }
+    std::uint32_t missed(int band) const { return std::uint32_t(counts_[band] >> 32); }
 
 private:
     friend class MaskPyramid;
@@ -56,10 +58,10 @@ private:
 
     const MaskBands& bands_;
     bool counted_ = false, rows_ = false; // rows_: some tile gave its numbers block by block
-    std::vector<std::uint8_t> bits_;
-    std::vector<std::uint64_t> counts_; // [band] selected in the lower half of the bits, missed in the upper half
-    std::vector<std::uint8_t> rowBits_; // [block - firstBlock]
-    std::vector<std::uint32_t> rowSelected_, rowMissed_;
+    Numbered<std::uint8_t> bits_;         // [band]
+    Numbered<std::uint64_t> counts_;      // [band] selected in the lower half of the bits, missed in the upper half
+    Numbered<std::uint8_t> rowBits_;      // [block - firstBlock]
+    Numbered<std::uint32_t> rowSelected_, rowMissed_;
 };
 
 } // namespace kvscope

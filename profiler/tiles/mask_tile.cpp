@@ -16,9 +16,9 @@ constexpr std::size_t kRowPerCell = 32; // rows of bits are kept if they have at
 /// Adds up the cells of a group, block by block.
 class MaskTile::Merger {
 public:
-    explicit Merger(int blocks) : sums_(std::size_t(blocks)) {}
+    explicit Merger(int blocks) : sums_(blocks) {}
     void add(MaskCell cell, int selected, int missed) {
-        GroupCell& sum = sums_[std::size_t(cell.block())];
+        GroupCell& sum = sums_[cell.block()];
         if (sum.selected == 0) touched_.push_back(cell.block()), sum.cell = cell;
         sum.cell.add(cell.bits());
         sum.selected = std::uint16_t(sum.selected + selected);
@@ -26,13 +26,13 @@ public:
     }
     void finish(Level& level) {
         std::sort(touched_.begin(), touched_.end());
-        for (const int block : touched_) level.cells.push_back(std::exchange(sums_[std::size_t(block)], {}));
+        for (const int block : touched_) level.cells.push_back(std::exchange(sums_[block], {}));
         level.offsets.push_back(std::uint32_t(level.cells.size()));
         touched_.clear();
     }
 
 private:
-    std::vector<GroupCell> sums_;
+    Numbered<GroupCell> sums_; // [block]
     std::vector<int> touched_;
 };
 
@@ -71,13 +71,13 @@ void MaskTile::append(const MaskTile& more) {
 }
 
 void MaskTile::grow() {
-    for (auto step = missed_.size() - 1; step < std::size_t(steps()); ++step) {
+    for (int step = missed_.count() - 1; step < steps(); ++step) {
         const auto first = cells_.begin() + offsets_[step], last = cells_.begin() + offsets_[step + 1];
         const auto missed = std::count_if(first, last, [](MaskCell cell) { return cell.missed(); });
         missed_.push_back(missed_.back() + std::uint32_t(missed));
     }
     Merger merger(blocks_);
-    std::size_t below = std::size_t(steps()); // how many groups of the level below are complete
+    std::size_t below = offsets_.size() - 1; // how many groups of the level below are complete
     for (std::size_t l = 0; below >= kSpanFanOut; ++l) {
         if (upper_.size() == l) upper_.emplace_back();
         Level& level = upper_[l];
@@ -128,8 +128,8 @@ void MaskTile::seal() {
 }
 
 std::span<const MaskCell> MaskTile::cells(int step) const {
-    const std::size_t first = offsets_[std::size_t(step)];
-    return std::span(cells_).subspan(first, offsets_[std::size_t(step) + 1] - first);
+    const std::size_t first = offsets_[step];
+    return std::span(cells_).subspan(first, offsets_[step + 1] - first);
 }
 
 std::span<const MaskTile::GroupCell> MaskTile::cellsOf(const Level& level, std::size_t group) const {
@@ -151,33 +151,33 @@ std::optional<MaskBits> MaskTile::find(int step, int block) const {
     return at ? std::optional(at->bits()) : std::nullopt;
 }
 
-void MaskTile::addBits(int first, int last, std::span<MaskBits> bits) const {
-    forEachSpan(std::size_t(first), std::size_t(last), levels(), [&](int l, std::size_t group) {
+void MaskTile::addBits(int first, int last, NumberedSpan<MaskBits> bits) const {
+    forEachSpan(first, last, levels(), [&](std::size_t l, std::size_t group) {
         if (l == 0) {
-            for (const MaskCell cell : cells(int(group))) bits[std::size_t(cell.block())] |= cell.bits();
+            for (const MaskCell cell : cells(int(group))) bits[cell.block()] |= cell.bits();
             return;
         }
-        const Level& level = upper_[std::size_t(l) - 1];
+        const Level& level = upper_[l - 1];
         if (level.width > 0) {
             const MaskBits* row = level.bits.data() + group * level.width;
             for (std::size_t block = 0; block < level.width; ++block) bits[block] |= row[block];
             return;
         }
-        for (const GroupCell& sum : cellsOf(level, group)) bits[std::size_t(blockOf(sum))] |= sum.cell.bits();
+        for (const GroupCell& sum : cellsOf(level, group)) bits[blockOf(sum)] |= sum.cell.bits();
     });
 }
 
 void MaskTile::addCounts(int first, int last, MaskCounts counts) const {
-    forEachSpan(std::size_t(first), std::size_t(last), levels(), [&](int l, std::size_t group) {
+    forEachSpan(first, last, levels(), [&](std::size_t l, std::size_t group) {
         if (l == 0) {
             for (const MaskCell cell : cells(int(group))) {
-                const auto block = std::size_t(cell.block());
+                const int block = cell.block();
                 ++counts.selected[block];
                 counts.missed[block] += cell.missed() ? 1u : 0u;
             }
             return;
         }
-        const Level& level = upper_[std::size_t(l) - 1];
+        const Level& level = upper_[l - 1];
         if (!level.listed()) {
             const std::uint16_t* selected = level.selected.data() + group * level.width;
             const std::uint16_t* missed = level.missed.data() + group * level.width;
@@ -188,7 +188,7 @@ void MaskTile::addCounts(int first, int last, MaskCounts counts) const {
             return;
         }
         for (const GroupCell& sum : cellsOf(level, group)) {
-            const auto block = std::size_t(blockOf(sum));
+            const int block = blockOf(sum);
             counts.selected[block] += sum.selected;
             counts.missed[block] += sum.missed;
         }
@@ -208,7 +208,7 @@ void MaskTile::addBands(int first, int last, MaskBandSums& sums) const {
         if (end < blocks_) to = atOrAfter(from, to, end);
         return std::span(from, to);
     };
-    forEachSpan(std::size_t(first), std::size_t(last), levels(), [&](int l, std::size_t group) {
+    forEachSpan(first, last, levels(), [&](std::size_t l, std::size_t group) {
         if (l == 0) {
             for (const MaskCell cell : inBands(cells(int(group)))) {
                 const std::size_t band = bandOf[cell.block() - base];
@@ -217,7 +217,7 @@ void MaskTile::addBands(int first, int last, MaskBandSums& sums) const {
             }
             return;
         }
-        const Level& level = upper_[std::size_t(l) - 1];
+        const Level& level = upper_[l - 1];
         if (level.width == 0 || (counts && level.listed())) {
             for (const GroupCell& sum : inBands(cellsOf(level, group))) {
                 const std::size_t band = bandOf[blockOf(sum) - base];
@@ -227,23 +227,23 @@ void MaskTile::addBands(int first, int last, MaskBandSums& sums) const {
             return;
         }
         sums.rows_ = true;
-        const std::size_t from = group * level.width + std::size_t(base);
-        const auto blocks = std::size_t(std::max(0, std::min(end, int(level.width)) - base));
-        const MaskBits* rowBits = level.bits.data() + from;
+        const std::size_t row = group * level.width;
+        const int blocks = std::min(end, int(level.width)) - base;
+        const MaskBits* rowBits = level.bits.data() + row + base;
         MaskBits* toBits = sums.rowBits_.data();
-        for (std::size_t i = 0; i < blocks; ++i) toBits[i] |= rowBits[i];
+        for (int i = 0; i < blocks; ++i) toBits[i] |= rowBits[i];
         if (!counts) return;
-        const std::uint16_t *selected = level.selected.data() + from, *missed = level.missed.data() + from;
+        const std::uint16_t *selected = level.selected.data() + row + base, *missed = level.missed.data() + row + base;
         std::uint32_t *toSelected = sums.rowSelected_.data(), *toMissed = sums.rowMissed_.data();
-        for (std::size_t i = 0; i < blocks; ++i) toSelected[i] += selected[i];
-        for (std::size_t i = 0; i < blocks; ++i) toMissed[i] += missed[i];
+        for (int i = 0; i < blocks; ++i) toSelected[i] += selected[i];
+        for (int i = 0; i < blocks; ++i) toMissed[i] += missed[i];
     });
 }
 
 std::array<int, 2> MaskTile::count(int block, int first, int last) const {
     std::array<int, 2> result{0, 0};
     if (block < 0 || block >= blocks_) return result;
-    forEachSpan(std::size_t(first), std::size_t(last), levels(), [&](int l, std::size_t group) {
+    forEachSpan(first, last, levels(), [&](std::size_t l, std::size_t group) {
         if (l == 0) {
             if (const auto bits = find(int(group), block)) {
                 ++result[0];
@@ -251,10 +251,11 @@ std::array<int, 2> MaskTile::count(int block, int first, int last) const {
             }
             return;
         }
-        const Level& level = upper_[std::size_t(l) - 1];
+        const Level& level = upper_[l - 1];
         if (!level.listed()) {
-            const std::size_t at = group * level.width + std::size_t(block);
-            if (std::size_t(block) >= level.width) return;
+            const auto inRow = std::size_t(block);
+            if (inRow >= level.width) return;
+            const std::size_t at = group * level.width + inRow;
             result[0] += level.selected[at];
             result[1] += level.missed[at];
         } else if (const GroupCell* sum = lookUp(cellsOf(level, group), block)) {
@@ -266,9 +267,7 @@ std::array<int, 2> MaskTile::count(int block, int first, int last) const {
 }
 
 std::array<std::int64_t, 2> MaskTile::count(int first, int last) const {
-    const auto between = [&](const std::vector<std::uint32_t>& sums) {
-        return std::int64_t(sums[std::size_t(last)]) - sums[std::size_t(first)];
-    };
+    const auto between = [&](const Numbered<std::uint32_t>& sums) { return std::int64_t(sums[last]) - sums[first]; };
     return {between(offsets_), between(missed_)};
 }
 
@@ -317,7 +316,7 @@ bool MaskTile::valid() const {
     const auto inside = [&](MaskCell cell) { return cell.block() < blocks_; };
     if (!ascends(offsets_, cells_.size()) || steps() > kTileSteps || missed_.size() != offsets_.size()) return false;
     if (!std::all_of(cells_.begin(), cells_.end(), inside)) return false;
-    std::size_t groups = std::size_t(steps());
+    std::size_t groups = offsets_.size() - 1;
     for (const Level& level : upper_) {
         groups /= kSpanFanOut;
         const std::size_t dense = groups * level.width;

@@ -5,6 +5,7 @@
 // other (docs/heatmaps.md).
 #pragma once
 
+#include "base/indexed.h"
 #include "kernels/packed_block.h"
 #include "profiler/tiles/mask_bands.h"
 #include "profiler/tiles/step_spans.h"
@@ -53,26 +54,26 @@ private:
 
 /// Consecutive steps as lists: step i has cells[offsets[i] .. offsets[i + 1]), in ascending order of blocks.
 struct MaskChunk {
-    std::vector<std::size_t> offsets{0};
+    Numbered<std::size_t> offsets{0}; // [step]
     std::vector<MaskCell> cells;
     void endStep() { offsets.push_back(cells.size()); }
     std::span<const MaskCell> cellsOf(int step) const {
-        const std::size_t first = offsets[std::size_t(step)];
-        return std::span(cells).subspan(first, offsets[std::size_t(step) + 1] - first);
+        const std::size_t first = offsets[step];
+        return std::span(cells).subspan(first, offsets[step + 1] - first);
     }
-    int steps() const { return int(offsets.size()) - 1; }
+    int steps() const { return offsets.count() - 1; }
 };
 
 /// How often blocks were selected and missed in a range of steps.
 struct MaskCounts {
-    std::span<std::uint32_t> selected, missed;
+    NumberedSpan<std::uint32_t> selected, missed; // [block]
 };
 
 class MaskTile {
 public:
     MaskTile() = default;
     explicit MaskTile(const MaskChunk& chunk) { append(chunk); }
-    int steps() const { return int(offsets_.size()) - 1; }
+    int steps() const { return offsets_.count() - 1; }
     /// Largest block id plus one.
     int blocks() const { return blocks_; }
     std::size_t bytes() const;
@@ -89,7 +90,7 @@ public:
     std::optional<MaskBits> find(int step, int block) const;
 
     // These add up the steps [first, last) of the tile into arrays of at least blocks() entries.
-    void addBits(int first, int last, std::span<MaskBits> bits) const;
+    void addBits(int first, int last, NumberedSpan<MaskBits> bits) const;
     void addCounts(int first, int last, MaskCounts counts) const;
     void addBands(int first, int last, MaskBandSums& sums) const;
     /// How many of the steps select `block`, and how many of these missed it.
@@ -116,7 +117,7 @@ private:
         bool listed() const { return selected.empty(); }
     };
     class Merger;
-    int levels() const { return int(upper_.size()) + 1; }
+    std::size_t levels() const { return upper_.size() + 1; }
     void grow();
     bool valid() const;
     static int blockOf(MaskCell cell) { return cell.block(); }
@@ -125,10 +126,10 @@ private:
     template <class Cell> static const Cell* atOrAfter(const Cell* first, const Cell* last, int block);
     template <class Cell> static const Cell* lookUp(std::span<const Cell> cells, int block);
 
-    std::vector<std::uint32_t> offsets_{0}; // of step i: cells_[offsets_[i] .. offsets_[i + 1])
-    std::vector<MaskCell> cells_;           // ascending by block within a step
-    std::vector<std::uint32_t> missed_{0};  // missed before step i
-    std::vector<Level> upper_;              // upper_[l - 1] holds groups of 4^l steps
+    Numbered<std::uint32_t> offsets_{0}; // of step i: cells_[offsets_[i] .. offsets_[i + 1])
+    std::vector<MaskCell> cells_;        // ascending by block within a step
+    Numbered<std::uint32_t> missed_{0};  // missed before step i
+    std::vector<Level> upper_;           // upper_[l - 1] holds groups of 4^l steps
     std::int32_t blocks_ = 0;
     bool sealed_ = false;
 };

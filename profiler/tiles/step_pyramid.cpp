@@ -1,6 +1,7 @@
 #include "profiler/tiles/step_pyramid.h"
 
 #include "base/extents.h"
+#include "base/indexed.h"
 
 #include <algorithm>
 #include <cassert>
@@ -46,15 +47,14 @@ void StepPyramid::extremes(int first, int last, Aggregate which, std::span<float
 }
 
 void StepPyramid::aggregate(int first, int last, std::span<CellStats> out) const {
-    const auto rows = std::size_t(rows_);
-    assert(out.size() >= rows);
-    std::vector<double> sum(rows);
-    std::vector<std::int64_t> count(rows);
-    std::vector<float> low(rows), high(rows);
+    Numbered<double> sum(rows_);
+    Numbered<std::int64_t> count(rows_);
+    Numbered<float> low(rows_), high(rows_);
+    assert(out.size() >= sum.size());
     sums(first, last, sum, count);
     extremes(first, last, Aggregate::Min, low);
     extremes(first, last, Aggregate::Max, high);
-    for (std::size_t row = 0; row < rows; ++row) {
+    for (std::size_t row = 0; row < sum.size(); ++row) {
         out[row] = {};
         if (count[row] > 0) out[row] = {low[row], high[row], sum[row], count[row]};
     }
@@ -70,7 +70,7 @@ CellStats StepPyramid::stats(int row, int first, int last) const {
 
 CellStats StepPyramid::range(int first, int last) const {
     CellStats all;
-    std::vector<CellStats> rows(std::size_t(rows_), CellStats{});
+    Numbered<CellStats> rows(rows_);
     aggregate(first, last, rows);
     for (const CellStats& row : rows) all.add(row);
     return all;

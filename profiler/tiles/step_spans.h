@@ -12,9 +12,10 @@ inline constexpr int kTileSteps = 4096; // 4^6 steps are a tile, which is read, 
 /// Calls node(level, index) for aligned nodes that together cover [first, last) exactly once. A node of `level` covers
 /// the steps [index * 4^level, (index + 1) * 4^level). All of these lie in the range, so that a node's numbers stay the
 /// same when the run grows.
-template <class Node> void forEachSpan(std::size_t first, std::size_t last, int levels, Node&& node) {
-    int level = 0;
-    std::size_t width = 1;
+template <class Node> void forEachSpan(int firstStep, int lastStep, std::size_t levels, Node&& node) {
+    auto first = std::size_t(firstStep);
+    const auto last = std::size_t(lastStep);
+    std::size_t level = 0, width = 1;
     while (first < last) {
         while (level + 1 < levels && first % (width * kSpanFanOut) == 0 && first + width * kSpanFanOut <= last) {
             width *= kSpanFanOut;

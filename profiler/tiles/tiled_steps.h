@@ -3,6 +3,7 @@
 // stands in for tiles that are missing.
 #pragma once
 
+#include "base/indexed.h"
 #include "profiler/tiles/step_spans.h"
 
 #include <algorithm>
@@ -19,27 +20,27 @@ public:
     /// Says that the run has this many steps. Steps without a tile are unknown.
     void announce(int steps) {
         steps_ = std::max(steps_, steps);
-        tiles_.resize((std::size_t(steps_) + kTileSteps - 1) / kTileSteps);
+        tiles_.resize(steps_ / kTileSteps + (steps_ % kTileSteps > 0 ? 1 : 0));
     }
     int steps() const { return steps_; }
     int known() const { return known_; }
     bool complete() const { return known_ == steps_; }
     bool knows(int step) const {
         if (step < 0 || step >= steps_) return false;
-        const auto& tile = tiles_[std::size_t(step / kTileSteps)];
+        const auto& tile = tiles_[step / kTileSteps];
         return tile && step % kTileSteps < tile->steps();
     }
     /// The tile of a step, which is number step % kTileSteps in it. @pre knows(step)
-    const Tile& tileOf(int step) const { return *tiles_[std::size_t(step / kTileSteps)]; }
+    const Tile& tileOf(int step) const { return *tiles_[step / kTileSteps]; }
 
     /// Adds a tile whose first step is `first`: the first step of a tile's range, or the step at which the tile in that
     /// place ends. times: this tile stands for as many whole tiles, beginning with that one.
     void place(int first, std::shared_ptr<Tile> tile, int times = 1) {
         assert(times == 1 || (first % kTileSteps == 0 && tile->steps() == kTileSteps));
         announce(first + (times - 1) * kTileSteps + tile->steps());
-        for (int i = 1; i < times; ++i) tiles_[std::size_t(first / kTileSteps + i)] = tile;
+        for (int i = 1; i < times; ++i) tiles_[first / kTileSteps + i] = tile;
         known_ += (times - 1) * kTileSteps;
-        auto& there = tiles_[std::size_t(first / kTileSteps)];
+        auto& there = tiles_[first / kTileSteps];
         known_ += tile->steps();
         assert(first % kTileSteps == (there ? there->steps() : 0) && "tiles have no gaps");
         if (there)
@@ -63,7 +64,7 @@ public:
         last = std::min(last, steps_);
         while (first < last) {
             const int begin = first / kTileSteps * kTileSteps, end = std::min(begin + kTileSteps, last);
-            const Tile* tile = tiles_[std::size_t(first / kTileSteps)].get();
+            const Tile* tile = tiles_[first / kTileSteps].get();
             const int known = tile ? begin + tile->steps() : begin;
             if (first < known) visit(*tile, first - begin, std::min(end, known) - begin);
             if (end > known && preview_) {
@@ -83,7 +84,7 @@ public:
     }
 
 private:
-    std::vector<std::shared_ptr<Tile>> tiles_;
+    Numbered<std::shared_ptr<Tile>> tiles_;
     std::shared_ptr<const Tile> preview_;
     int steps_ = 0, known_ = 0, stride_ = 1;
 };

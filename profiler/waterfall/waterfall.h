@@ -3,6 +3,7 @@
 // definitions.
 #pragma once
 
+#include "base/indexed.h"
 #include "profiler/insights/insight.h"
 #include "profiler/roofline/measured_run.h"
 #include "profiler/waterfall/step_times.h"
@@ -50,7 +51,7 @@ struct Waterfall {
     double measuredNs() const { return stepNs + idleNs; }
     /// What the bars add up to: the measured time less the predicted one.
     double differenceNs() const { return measuredNs() - predictedNs.value_or(0); }
-    std::vector<WaterfallBar> bars; // the largest loss first, the unexplained one last
+    Numbered<WaterfallBar> bars; // the largest loss first, the unexplained one last
     bool kernels = false;           // were recorded: gaps are known
     bool transfers = false;         // measured and known; where they are modelled they are in neither time
     bool aboveRoof = false;         // faster than the prediction by more than kRoofTolerance: some number is wrong

@@ -44,6 +44,15 @@ template <class Value> Value* required(Value* pointer, const char* name) {
     return pointer;
 }
 
+/// @throws Refusal where a time or a duration is farther than nine years from the run's beginning: it is of another
+/// clock, such as UTC's, or is no time at all
+inline void requireTime(const char* what, std::int64_t ns) {
+    constexpr std::int64_t farthest = std::int64_t(1) << 58;
+    if (ns < -farthest || ns > farthest)
+        refuse(KVTRACE_INVALID, what, " is ", std::to_string(ns),
+               " ns; times count from the beginning of the run (kvtrace_run_now)");
+}
+
 /// The text. Null reads as empty; bytes that are no UTF-8 are replaced.
 inline std::string textOf(const char* text) { return text == nullptr ? std::string() : toValidUtf8(text); }
 

@@ -1,4 +1,5 @@
 // The functions of kvscope_trace.h that write.
+#include "profiler/format/trace_keys.h"
 #include "sdk/trace/arguments.h"
 #include "sdk/trace/writer.h"
 
@@ -227,6 +228,11 @@ int32_t kvtrace_span(kvtrace_run run, const char* track, const char* name, int64
             refuse(KVTRACE_INVALID, "a span has a negative duration, step, layer or size; -1 says that there is none");
         if (kind < 0 || kind > 2)
             refuse(KVTRACE_INVALID, "kind ", std::to_string(kind), " of a span is none; give 0 to 2");
+        if (layer >= open->layers || step > trace::kMaxStep)
+            refuse(KVTRACE_INVALID, "a span is of step ", std::to_string(step), ", layer ", std::to_string(layer),
+                   ": the run has ", std::to_string(open->layers), " layers; give -1 where it is of none");
+        requireTime("the start of a span", start_ns);
+        requireTime("the duration of a span", duration_ns);
         SpanRecord span;
         span.track = textOf(required(track, "track"));
         span.name = textOf(required(name, "name"));
@@ -245,6 +251,8 @@ int32_t kvtrace_counter(kvtrace_run run, const char* track, int64_t start_ns, in
         const std::shared_ptr<Run> open = runOf(run);
         open->requireOpen();
         if (duration_ns < 0 || value < 0) refuse(KVTRACE_INVALID, "a counter has a negative duration or value");
+        requireTime("the start of a counter's interval", start_ns);
+        requireTime("the duration of a counter's interval", duration_ns);
         CounterSample sample{textOf(required(track, "track")), start_ns, duration_ns, value};
         open->writer->recorder()->take(std::vector<CounterSample>{std::move(sample)});
     });
@@ -256,6 +264,7 @@ int32_t kvtrace_clock(kvtrace_run run, const char* clock, int64_t own_ns, int64_
         const std::string name = textOf(required(clock, "clock"));
         if (name.empty()) refuse(KVTRACE_INVALID, "the clock has no name; give one, such as \"utc\"");
         if (error_ns < 0) refuse(KVTRACE_INVALID, "the error of clock ", name, " is negative");
+        requireTime("own_ns of a clock", own_ns);
         open->addClock({name, own_ns, reference_ns, error_ns});
     });
 }

@@ -153,11 +153,21 @@ void Step::addLayer(const kvtrace_layer& given) {
         refuse(KVTRACE_INVALID, "layer ", std::to_string(given.layer), " is none: the run has ",
                std::to_string(run_->layers));
     std::int64_t stages = 0;
-    for (const std::int64_t ns : given.stage_ns) requireNotNegative("a stage's time", ns), stages += ns;
+    for (const std::int64_t ns : given.stage_ns) {
+        requireNotNegative("a stage's time", ns);
+        requireTime("a stage's time", ns);
+        stages += ns;
+    }
+    requireTime("the start of a layer", given.start_ns);
+    for (const std::int64_t ns : {given.transfer_ns, given.exposed_ns}) requireTime("a transfer's time", ns);
     for (const std::int64_t value :
          {std::int64_t(given.h2d_blocks), std::int64_t(given.d2h_blocks), given.h2d_bytes, given.d2h_bytes,
           given.transfer_ns, given.exposed_ns, std::int64_t(given.hits), std::int64_t(given.misses)})
         requireNotNegative("a count, size or time of a layer", value);
+    constexpr std::int64_t most = std::int64_t(1) << 50; // bytes; sums over the layers of a run fit their type
+    if (std::max(given.h2d_bytes, given.d2h_bytes) > most || std::max(given.hits, given.misses) > 1 << 30)
+        refuse(KVTRACE_UNSUPPORTED, "layer ", std::to_string(given.layer),
+               " has more than 2^50 bytes, or 2^30 hits or misses; a trace holds no more");
     const bool moved = given.h2d_blocks != 0 || given.d2h_blocks != 0 || given.h2d_bytes != 0 || given.d2h_bytes != 0;
     const bool counts = given.hits != 0 || given.misses != 0;
     if (stages != 0 && !run_->knows(KVTRACE_KNOWS_STAGE_TIMES))
@@ -201,7 +211,10 @@ void Step::addStages(std::int64_t embedNs, std::int64_t lmHeadNs, std::int64_t s
     const std::lock_guard lock(mutex_);
     run_->requireOpen();
     if (!run_->knows(KVTRACE_KNOWS_STAGE_TIMES)) refuseUndeclared("a stage's time", "KVTRACE_KNOWS_STAGE_TIMES");
-    for (const std::int64_t ns : {embedNs, lmHeadNs, sampleNs}) requireNotNegative("a stage's time", ns);
+    for (const std::int64_t ns : {embedNs, lmHeadNs, sampleNs}) {
+        requireNotNegative("a stage's time", ns);
+        requireTime("a stage's time", ns);
+    }
     record_->stepStageNs = {embedNs, lmHeadNs, sampleNs};
     run_->note(KVTRACE_KNOWS_STAGE_TIMES);
 }
@@ -238,7 +251,8 @@ void Step::requireTimes() const {
     for (std::size_t i = 0; i < record_->layers.size(); ++i) {
         const LayerRecord& layer = record_->layers[i];
         const std::int64_t mine = std::accumulate(layer.stageNs.begin(), layer.stageNs.end(), std::int64_t(0));
-        stages += mine;
+        stages += mine; // a sum of all layers might not fit its type
+        if (stages > record_->durationNs) break;
         if (mine > 0 && (layer.startNs < begin || layer.startNs + mine > end))
             refuse(KVTRACE_INVALID, "layer ", std::to_string(i), " of ", step, " does not lie within the step's time");
         if (mine > 0 && layer.startNs < before)
@@ -253,7 +267,9 @@ void Step::commit(std::int64_t endNs) {
     const std::lock_guard lock(mutex_);
     run_->writer->requireWritable();
     if (run_->knows(KVTRACE_KNOWS_STEP_TIMES)) {
-        record_->durationNs = (endNs == KVTRACE_NOW ? run_->now() : endNs) - record_->startNs;
+        const std::int64_t ends = endNs == KVTRACE_NOW ? run_->now() : endNs;
+        requireTime("the end of a step", ends);
+        record_->durationNs = ends - record_->startNs;
         if (record_->durationNs < 0)
             refuse(KVTRACE_INVALID, "the step that began at ", std::to_string(record_->startNs),
                    " ns ends before it starts");

@@ -5,6 +5,7 @@
 #include "sdk/trace/arguments.h"
 
 #include <array>
+#include <filesystem>
 #include <limits>
 #include <string_view>
 #include <vector>
@@ -196,6 +197,8 @@ void addBlocks(std::span<Column> columns, const Statement& rows, int index, std:
 }
 
 std::shared_ptr<Table> read(const std::string& path, const Definition& definition, std::int32_t run) {
+    if (std::error_code ignored; std::filesystem::is_directory(path, ignored))
+        refuse(KVTRACE_INVALID, path, " is a folder; name one of its traces");
     Connection connection(path, Connection::Mode::ReadOnly);
     if (connection.integer("PRAGMA application_id") != trace::kApplicationId)
         refuse(KVTRACE_STORAGE, path, " is no KVScope trace");

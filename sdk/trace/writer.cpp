@@ -1,5 +1,6 @@
 #include "sdk/trace/writer.h"
 
+#include "base/json_reading.h"
 #include "core/trace/run_meta.h"
 #include "profiler/format/trace_keys.h"
 #include "sdk/trace/arguments.h"
@@ -80,6 +81,9 @@ RunInfo infoOf(const kvtrace_run_info& given, RecordLevel level) {
     info.method = textOf(given.method);
     if (info.method.empty()) refuse(KVTRACE_INVALID, "kvtrace_run_info: method is empty; give a name, e.g. \"dsa\"");
     info.paramsJson = textOf(given.params_json);
+    if (!info.paramsJson.empty() && !parseJson(info.paramsJson).is_object())
+        refuse(KVTRACE_INVALID, "kvtrace_run_info: params_json is ", shown(info.paramsJson),
+               "; give one JSON object, e.g. {\"k\": 64}");
     info.backend = textOf(given.backend);
     if (info.backend.empty()) info.backend = "cpu";
     if (info.backend != "cpu" && info.backend != "cuda")
@@ -185,6 +189,7 @@ void Run::beginStep(StepRecord& record, int phase, std::int64_t startNs) {
         refuse(KVTRACE_STATE, "a run has one prefill, before its decode steps; begin another run for another prompt");
     const bool timed = knows(KVTRACE_KNOWS_STEP_TIMES);
     const std::int64_t start = !timed ? 0 : startNs == KVTRACE_NOW ? now() : startNs;
+    requireTime("the start of a step", start);
     if (start < lastStartNs_)
         refuse(KVTRACE_INVALID, "a step starts at ", std::to_string(start),
                " ns, before the step before it, which started at ", std::to_string(lastStartNs_), " ns");

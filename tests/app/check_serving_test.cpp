@@ -60,6 +60,12 @@ TEST_F(CheckServing, RunsAreWhatTheAlgorithmSaysAndAChangedNumberIsFound) {
                 HasSubstr("prompt tokens"));
 }
 
+TEST_F(CheckServing, TheSimulatorIsTheOneMadeFromTheText) {
+    const test::Finished done = tool({"--simulate", "12", "--first-seed", "24", test::kCommandLine});
+    EXPECT_EQ(done.status, 0) << done.out << done.err;
+    EXPECT_THAT(done.out, HasSubstr("seed 35: 344 iterations simulated, 2 pauses, all the same"));
+}
+
 TEST_F(CheckServing, WhatCannotBeCheckedIsSaidInASentence) {
     const test::Finished absent = tool({path("absent.kvtrace")});
     EXPECT_EQ(absent.status, 2);

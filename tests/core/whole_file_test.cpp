@@ -2,12 +2,15 @@
 #include "base/whole_file.h"
 
 #include <array>
+#include <cerrno>
 #include <csignal>
+#include <cstring>
 #include <fcntl.h>
 #include <filesystem>
 #include <fstream>
 #include <functional>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <thread>
@@ -103,9 +106,25 @@ TEST_F(WholeFileTest, SaysThatADeviceIsFull) {
     EXPECT_NE(writeWholeFile(path("missing") + "/x", [](std::ostream& out) { out << "text"; }), "");
     if (fs::is_character_file("/dev/full")) {
         fs::create_symlink("/dev/full", path("full"));
-        EXPECT_EQ(writeWholeFile(path("full"), [](std::ostream& out) { out << "text"; }), "the disk may be full");
+        EXPECT_EQ(writeWholeFile(path("full"), [](std::ostream& out) { out << "text"; }), std::strerror(ENOSPC));
         EXPECT_TRUE(fs::is_symlink(path("full")));
     }
+}
+
+TEST_F(WholeFileTest, SaysThatAFileMayNotBecomeSoLarge) {
+    struct rlimit before {};
+    ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+    const auto signal = std::signal(SIGXFSZ, SIG_IGN);
+    const struct rlimit small { 4096, before.rlim_max };
+    ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+    const std::string failure = writeWholeFile(path("large"), [](std::ostream& out) {
+        for (int i = 0; i < 100000; ++i) out << "text";
+        errno = ENOENT; // of something else
+    });
+    setrlimit(RLIMIT_FSIZE, &before);
+    std::signal(SIGXFSZ, signal);
+    EXPECT_EQ(failure, std::strerror(EFBIG));
+    EXPECT_EQ(files(), 0u);
 }
 
 TEST_F(WholeFileTest, GoesWhereALinkLeads) {

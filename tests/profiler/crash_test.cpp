@@ -1,7 +1,9 @@
 // Killed recorders, full disks and folders that cannot be written.
 #include "base/error.h"
+#include "profiler/merge/merge.h"
 #include "profiler/read/trace_reader.h"
 #include "profiler/record/recorder.h"
+#include "profiler/sqlite/sqlite.h"
 #include "tests/profiler/synthetic_run.h"
 #include "tests/profiler/temporary_folder.h"
 #include "tests/support/packed_blocks.h"
@@ -247,6 +249,88 @@ TEST(FinishedTrace, OpensInAFolderThatCannotBeWrittenEvenInLogMode) {
     });
     std::filesystem::permissions(place, perms(0755));
     EXPECT_EQ(answer, "21 steps");
+}
+
+/// A child begins to change a finished trace and leaves like a killed process when a part of it is in the file.
+void leaveAChange(const std::string& file) {
+    inChild([&] {
+        auto* connection = new Connection(file, Connection::Mode::ReadWrite); // stays open
+        connection->execute("PRAGMA cache_size=1; BEGIN; UPDATE run SET name='changed'; UPDATE step SET tokens=77;"
+                            "UPDATE layer_step SET misses=misses+1; UPDATE selection SET misses=misses+1");
+        return std::string();
+    });
+    ASSERT_GT(std::filesystem::file_size(file + "-journal"), 0u);
+    ASSERT_EQ(Connection(file, Connection::Mode::Immutable).integer("SELECT max(tokens) FROM step"), 77); // half of it
+}
+
+/// What is read of a trace that leaveAChange has changed, as nobody who may write to it.
+std::string readWithoutRights(const std::string& file) {
+    return inChild([&] {
+        if (geteuid() == 0 && setuid(65534) != 0) return std::string("cannot become another user");
+        try {
+            const TraceReader reader(file);
+            return reader.runs().front().name + ", " + std::to_string(reader.steps(1)[3].tokens) + " tokens";
+        } catch (const Error& error) {
+            return oneLine(error);
+        }
+    });
+}
+
+TEST(ChangedTrace, IsReadAsItWasWhenItsWriterWasKilled) {
+    test::Folder folder;
+    const std::string file = folder / "changed.kvtrace";
+    synthetic::record(*std::make_unique<Recorder>(file, RecorderOptions{}), {});
+    const std::string name = TraceReader(file).runs().front().name;
+    leaveAChange(file);
+    const TraceReader reader(file);
+    EXPECT_EQ(reader.runs().front().name, name);
+    EXPECT_EQ(reader.steps(1)[3].tokens, 1);
+    EXPECT_FALSE(std::filesystem::exists(file + "-journal"));
+}
+
+TEST(ChangedTrace, IsReadAsItWasWhereItCannotBeWritten) {
+    test::Folder folder;
+    const std::filesystem::path place = folder / "place";
+    std::filesystem::create_directory(place);
+    const std::string file = (place / "changed.kvtrace").string();
+    synthetic::record(*std::make_unique<Recorder>(file, RecorderOptions{}), {});
+    const std::string name = TraceReader(file).runs().front().name;
+    leaveAChange(file);
+    using std::filesystem::perms;
+    std::filesystem::permissions(folder.path(), perms(0755));
+    for (const char* suffix : {"", "-journal"}) std::filesystem::permissions(file + suffix, perms(0444));
+    std::filesystem::permissions(place, perms(0555));
+    EXPECT_EQ(readWithoutRights(file), name + ", 1 tokens");
+    std::filesystem::permissions(place, perms(0755));
+    EXPECT_TRUE(std::filesystem::exists(file + "-journal"));
+}
+
+TEST(UnreadableTrace, IsNotCalledAnythingElse) {
+    test::Folder folder;
+    const std::filesystem::path place = folder / "place";
+    std::filesystem::create_directory(place);
+    const std::string file = (place / "own.kvtrace").string();
+    synthetic::record(*std::make_unique<Recorder>(file, RecorderOptions{}), {});
+    using std::filesystem::perms;
+    std::filesystem::permissions(folder.path(), perms(0755));
+    std::filesystem::permissions(file, perms(0000));
+    std::filesystem::permissions(place, perms(0555));
+    const auto asNobody = [](const std::function<void()>& work) {
+        return inChild([&] {
+            if (geteuid() == 0 && setuid(65534) != 0) return std::string("cannot become another user");
+            try {
+                work();
+                return std::string("nothing was refused");
+            } catch (const Error& error) {
+                return oneLine(error);
+            }
+        });
+    };
+    EXPECT_THAT(asNobody([&] { mergeTraces({file}, (place / "merged.kvtrace").string(), false, {}); }),
+                HasSubstr("own.kvtrace may not be read by you"));
+    EXPECT_THAT(asNobody([&] { Recorder((place / "new.kvtrace").string(), {}); }),
+                HasSubstr("new.kvtrace cannot be opened: Permission denied"));
+    std::filesystem::permissions(place, perms(0755));
 }
 
 /// Records until the storage gives up. @return the recorder's error, and what a reader then finds

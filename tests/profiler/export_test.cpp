@@ -197,6 +197,8 @@ TEST_F(ExportTest, SaysThatNoKernelsWereRecorded) {
     const std::string csv = text(ExportTable::Kernels, ExportFormat::Csv);
     EXPECT_EQ(csv, "run_id,step,layer,track,name,start_ns,duration_ns\n");
     EXPECT_THAT(last.note, HasSubstr("no kernels"));
+    text(ExportTable::Flows, ExportFormat::Csv);
+    EXPECT_THAT(last.note, HasSubstr("GPUs at level full record")); // not imports alone
     EXPECT_EQ(text(ExportTable::Kernels, ExportFormat::Jsonl), "");
 }
 

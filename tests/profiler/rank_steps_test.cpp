@@ -131,6 +131,12 @@ TEST_F(RankStepsTest, AClockThatIsOffStaysInTheMergedTrace) {
     merged(&problems);
     EXPECT_THAT(problems, ElementsAre("Rank 1 beside rank 0: its clock utc is 1.000 s ahead by monotonic"));
     EXPECT_EQ(clocks, "Clocks aligned, by the clock of their machine: rank 0 +0 ns, rank 1 +500.0 us (error 20 ns)");
+    change(path("rank1.kvtrace"),
+           "UPDATE run_meta SET value = '[[\"utc\",0,1800000000000500000,10]]' WHERE key = 'clocks'");
+    merged(&problems);
+    EXPECT_EQ(clocks,
+              "Clocks aligned, by UTC: rank 0 +0 ns, rank 1 +500.0 us (error 20 ns); the order of what happens on "
+              "different ranks is not certain");
     change(path("rank1.kvtrace"), "DELETE FROM run_meta WHERE key = 'clocks'; UPDATE run SET created_utc = 'some day'");
     merged(&problems);
     EXPECT_THAT(problems, ElementsAre("Rank 1 has no clock in common with the others: its times are not shifted"));

@@ -43,7 +43,7 @@ std::vector<Seen> everything(const SpanIndex& index) {
     std::vector<Seen> all;
     for (int lane = 0; lane < index.laneCount(); ++lane)
         for (std::uint32_t i = 0; i < index.lane(lane).spans; ++i) {
-            const IndexedSpan span = index.at({lane, i});
+            const TimelineSpan span = index.at({lane, i});
             all.emplace_back(span.startNs, span.durationNs, index.names()[std::size_t(span.name)], span.step,
                              span.layer);
         }

@@ -42,10 +42,10 @@ std::vector<std::string> linesOf(const std::vector<SpanBatch>& batches, bool lin
     std::vector<std::string> lines;
     for (const SpanBatch& batch : batches)
         for (const SpanRow& span : batch.spans) {
-            const std::string& track = batch.texts[std::size_t(span.track)];
+            const std::string& track = batch.texts[span.track];
             if ((isLinkTrack(track, kToDeviceTrack) || isLinkTrack(track, kToHostTrack)) != links) continue;
             lines.push_back(fmt::format("{} {} {}|{}|{} {} {}", span.step, span.layer, track,
-                                        batch.texts[std::size_t(span.name)], span.startNs, span.durationNs,
+                                        batch.texts[span.name], span.startNs, span.durationNs,
                                         span.depth));
         }
     std::sort(lines.begin(), lines.end());
@@ -98,7 +98,7 @@ std::map<std::pair<int, int>, Bar> transferBars(const TraceReader& reader) {
     std::map<std::pair<int, int>, Bar> bars;
     for (const SpanBatch& batch : readAll(reader, 1, 500))
         for (const SpanRow& span : batch.spans)
-            if (const std::string& track = batch.texts[std::size_t(span.track)]; isLinkTrack(track, kToDeviceTrack))
+            if (const std::string& track = batch.texts[span.track]; isLinkTrack(track, kToDeviceTrack))
                 bars[{span.step, span.layer}] = {track, span.startNs, span.startNs + span.durationNs};
     return bars;
 }
@@ -288,16 +288,16 @@ protected:
     SpanRef find(const std::string& track, const std::string& name, int step, int layer) const {
         for (int lane = 0; lane < index.laneCount(); ++lane)
             for (std::uint32_t i = 0; i < index.lane(lane).spans; ++i) {
-                const IndexedSpan span = index.at({lane, i});
-                if (span.step == step && span.layer == layer && index.names()[std::size_t(span.name)] == name &&
-                    index.tracks()[std::size_t(index.lane(lane).track)] == track)
+                const TimelineSpan span = index.at({lane, i});
+                if (span.step == step && span.layer == layer && index.names()[span.name] == name &&
+                    index.tracks()[index.lane(lane).track] == track)
                     return {lane, i};
             }
         ADD_FAILURE() << "no " << name;
         return {0, 0};
     }
     std::string words(const SpanFlow& flow) const {
-        const auto name = [&](SpanRef ref) { return index.names()[std::size_t(index.at(ref).name)]; };
+        const auto name = [&](SpanRef ref) { return index.names()[index.at(ref).name]; };
         return fmt::format("{} {} > {}", flow.kind == SpanFlow::Kind::Launch ? "launch" : "transfer", name(flow.from),
                            name(flow.to));
     }

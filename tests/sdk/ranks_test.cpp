@@ -207,6 +207,18 @@ TEST_F(SdkRanks, AMissingRankAndAClockThatIsOffByASecondAreASentenceEach) {
     EXPECT_THAT(text.err, HasSubstr("rank 2 of 4 is missing from group job\n"));
 }
 
+TEST_F(SdkRanks, AnOffsetByUtcSaysThatItsErrorIsNotKnown) {
+    std::vector<Rank> ranks;
+    for (int i = 0; i < 2; ++i)
+        ranks.push_back(
+            {.rank = i, .meta = {{"clocks", fmt::format("[[\"utc\",0,{},5]]", 1'800'000'000 * kSecond + i)}}});
+    record(ranks);
+    const Finished text = cli({"merge", path("text.kvtrace"), path("ranks")});
+    EXPECT_THAT(text.out, HasSubstr("by utc, error 0.000010 ms of the readings; how far UTC of two machines is apart"));
+    const Finished one = cli({"merge", path("one.kvtrace"), place(0)});
+    EXPECT_THAT(one.out, HasSubstr("one.kvtrace: 1 run\n"));
+}
+
 TEST_F(SdkRanks, StepsThatAllBeginMuchLaterAreSaid) {
     record({{.rank = 0, .meta = {{"clocks", "[[\"monotonic:here\",0,0,0]]"}}},
             {.rank = 1, .meta = {{"clocks", "[[\"monotonic:here\",0,0,0]]"}}, .lateNs = 100 * kSecond}});

@@ -1,7 +1,9 @@
 // What the C interface refuses: each with a status and one sentence, and the file stays as it was.
 #include "tests/sdk/sdk_fixture.h"
 
+#include <filesystem>
 #include <fstream>
+#include <limits>
 
 namespace kvscope {
 namespace KVSCOPE_TEST_FILE {
@@ -61,6 +63,11 @@ TEST_F(SdkRefusals, RunsThatATraceCannotHold) {
     info = runOf(0);
     info.modelled = 1;
     refused(info, "link_gbps above 0");
+    for (const char* params : {"[1]", "{\"k\": 64", "64", "{\"k\": 1e999}"}) {
+        info = runOf(0);
+        info.params_json = params;
+        refused(info, "give one JSON object");
+    }
     info = runOf(0);
     const kvtrace_pair knows{"knows", "[]"};
     info.meta = &knows, info.meta_count = 1;
@@ -166,11 +173,48 @@ TEST_F(SdkRefusals, TimesThatCannotBe) {
     expect(kvtrace_step_commit(step, 1999), KVTRACE_INVALID, "ends before it starts");
 }
 
+TEST_F(SdkRefusals, TimesOfAnotherClockThanTheRuns) {
+    ASSERT_EQ(kvtrace_run_end(run, KVTRACE_FINISHED, nullptr), KVTRACE_OK);
+    run = begin(writer, runOf(127, 2));
+    constexpr std::int64_t utc = 1'790'000'000'000'000'000, never = std::numeric_limits<std::int64_t>::max();
+    kvtrace_step step = 0;
+    for (const std::int64_t ns : {utc, never}) {
+        step = beginStep(run, KVTRACE_DECODE, 1000);
+        expect(kvtrace_step_stages(step, ns, 0, 0), KVTRACE_INVALID, "from the beginning of the run");
+        ASSERT_EQ(kvtrace_step_discard(step), KVTRACE_OK);
+        expect(kvtrace_step_begin(run, KVTRACE_DECODE, 1, ns, &step), KVTRACE_INVALID, "from the beginning of the run");
+        expect(kvtrace_span(run, "t", "n", ns, 1, -1, -1, 0, -1), KVTRACE_INVALID, "from the beginning of the run");
+        expect(kvtrace_span(run, "t", "n", 1, ns, -1, -1, 0, -1), KVTRACE_INVALID, "from the beginning of the run");
+        expect(kvtrace_counter(run, "c", ns, 1, 1), KVTRACE_INVALID, "from the beginning of the run");
+        expect(kvtrace_clock(run, "utc", ns, ns, 0), KVTRACE_INVALID, "from the beginning of the run");
+        step = beginStep(run, KVTRACE_DECODE, 1000); // what was refused moved nothing
+        expect(kvtrace_step_commit(step, ns), KVTRACE_INVALID, "from the beginning of the run");
+    }
+    EXPECT_EQ(kvtrace_clock(run, "utc", 5, utc, 0), KVTRACE_OK) << kvtrace_last_error();
+    step = beginStep(run, KVTRACE_DECODE, 2000);
+    for (int i = 0; i < 2; ++i) {
+        auto layer = sized<kvtrace_layer>();
+        layer.layer = i, layer.start_ns = 2000;
+        layer.stage_ns[9] = never;
+        expect(kvtrace_step_layer(step, &layer), KVTRACE_INVALID, "from the beginning of the run");
+        layer.stage_ns[9] = 0, layer.h2d_bytes = never;
+        expect(kvtrace_step_layer(step, &layer), KVTRACE_UNSUPPORTED, "more than 2^50 bytes");
+        layer.h2d_bytes = 0;
+        for (std::int64_t& stage : layer.stage_ns) stage = std::int64_t(1) << 58;
+        ASSERT_EQ(kvtrace_step_layer(step, &layer), KVTRACE_OK) << kvtrace_last_error();
+    }
+    expect(kvtrace_step_commit(step, 9000), KVTRACE_INVALID, "take longer than the step");
+    expect(kvtrace_span(run, "t", "n", 1, 1, -1, 2, 0, -1), KVTRACE_INVALID, "the run has 2 layers");
+    expect(kvtrace_span(run, "t", "n", 1, 1, 1 << 25, -1, 0, -1), KVTRACE_INVALID, "a span is of step 33554432");
+}
+
 TEST_F(SdkRefusals, FilesThatAreNoTraces) {
     std::ofstream(path("notes.txt")) << "hello";
     kvtrace_table table = 0;
     expect(kvtrace_read(path("notes.txt").c_str(), "steps", 0, &table), KVTRACE_INVALID, "notes.txt");
     expect(kvtrace_read(path("run.kvtrace").c_str(), "tables", 0, &table), KVTRACE_INVALID, "there are runs, steps");
+    std::filesystem::create_directory(path("runs"));
+    expect(kvtrace_read(path("runs").c_str(), "steps", 0, &table), KVTRACE_INVALID, "runs is a folder");
     kvtrace_writer other = 0;
     expect(kvtrace_open(path("notes.txt").c_str(), nullptr, &other), KVTRACE_STORAGE, "notes.txt");
     expect(kvtrace_read(path("absent.kvtrace").c_str(), "steps", 0, &table), KVTRACE_STORAGE, "absent.kvtrace");

@@ -64,7 +64,7 @@ TEST_F(DataExport, WritesTheTimelineForPerfettoWholeOrAsMarked) {
     EXPECT_EQ(names[QStringLiteral("prefill")], 1);
     EXPECT_EQ(names[QStringLiteral("layer 2")], 13);
 
-    const IndexedSpan third = index().at(find("decode", 3));
+    const TimelineSpan third = index().at(find("decode", 3));
     timeline().measure(TimeRange{double(third.startNs) + 1, double(third.endNs()) - 1});
     emit menu.aboutToShow();
     ASSERT_TRUE(menu.findChild<QAction*>(QStringLiteral("exportPerfettoRange"))->isEnabled());
@@ -121,7 +121,7 @@ TEST_F(DataExport, CanBeStoppedAndLeavesNothing) {
 
 TEST_F(DataExport, TheTimelineOffersItsSpansBesideItsSelfTimes) {
     openAndShow({.layers = 3, .decodeSteps = 12});
-    const IndexedSpan third = index().at(find("decode", 3));
+    const TimelineSpan third = index().at(find("decode", 3));
     timeline().measure(TimeRange{double(third.startNs), double(third.endNs())});
     ExportDialog dialog(*view, file("timeline"), {}, nullptr);
     auto* tables = dialog.findChild<QComboBox*>(QStringLiteral("exportTable"));

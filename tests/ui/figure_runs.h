@@ -80,9 +80,10 @@ private:
             recordServedTrace(file, {{"prefill", "chunks"}, {"chunk_tokens", "512"}}, 4);
         if (name == "served-resident.kvtrace") recordServedTrace(file, {{"offload", "false"}}, 4);
         // all requests at once, so that as many rows decode as there are
-        if (name == "served-2.kvtrace") recordServedTrace(file, {{"rows", "2"}}, 1000);
-        if (name == "served-4.kvtrace") recordServedTrace(file, {{"rows", "4"}}, 1000);
-        if (name == "served-resident-2.kvtrace") recordServedTrace(file, {{"rows", "2"}, {"offload", "false"}}, 1000);
+        if (name == "served-2.kvtrace") recordServedTrace(file, {{"rows", "2"}}, 1, true);
+        if (name == "served-4.kvtrace") recordServedTrace(file, {{"rows", "4"}}, 1, true);
+        if (name == "served-resident-2.kvtrace")
+            recordServedTrace(file, {{"rows", "2"}, {"offload", "false"}}, 1, true);
         if (name == "quality.json") std::ofstream(file) << kQuality;
         if (name == "scores.json") std::ofstream(file) << kScores;
         if (name == "answers.json") std::ofstream(file) << kAnswers;

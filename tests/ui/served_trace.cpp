@@ -13,12 +13,12 @@
 namespace kvscope::test {
 
 void recordServedTrace(const std::string& path, const std::vector<std::pair<std::string, std::string>>& knobs,
-                       double faster) {
+                       double faster, bool together) {
     const auto model = Model::load(kDefaultModel);
     serve::Workload workload;
     for (int i = 0; i < 10; ++i) {
         serve::WorkloadLine& line = workload.lines.emplace_back();
-        line.arrivalUs = i * 300'000;
+        line.arrivalUs = i * (together ? 300 : 300'000);
         line.promptTokens = 80 + 10 * i, line.outputTokens = 8;
         line.seed = std::uint64_t(i);
     }

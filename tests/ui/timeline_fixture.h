@@ -87,7 +87,7 @@ protected:
     SpanRef find(const std::string& name, int step = 0) {
         for (int lane = 0; lane < index().laneCount(); ++lane)
             for (std::uint32_t i = 0; i < index().lane(lane).spans; ++i) {
-                const IndexedSpan span = index().at({lane, i});
+                const TimelineSpan span = index().at({lane, i});
                 if (span.step >= step && index().names()[std::size_t(span.name)] == name) return {lane, i};
             }
         ADD_FAILURE() << "no span " << name;
@@ -96,7 +96,7 @@ protected:
     /// The middle of a span on the screen.
     QPoint middleOf(SpanRef ref) {
         const TimelineAreas areas = timeline().areas();
-        const IndexedSpan span = index().at(ref);
+        const TimelineSpan span = index().at(ref);
         const TimelineRow* row = scene().layout.rowOf(ref.lane);
         const double ns = double(span.startNs) + double(span.durationNs) / 2;
         return {int(areas.xOf(ns, scene().window)), areas.body.top() + row->y - scene().scroll + row->height / 2};

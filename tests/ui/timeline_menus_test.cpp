@@ -40,7 +40,7 @@ TEST_F(TimelineMenus, MenusOfASpan) {
     const SpanRef kernel = find("ffn: linearKernel", 5);
     timeline().reveal(kernel);
     const QPoint at = middleOf(kernel);
-    const IndexedSpan span = index().at(kernel);
+    const TimelineSpan span = index().at(kernel);
     ASSERT_TRUE(choose(at, QStringLiteral("Zoom to the span")));
     EXPECT_EQ(scene().selected, kernel);
     EXPECT_NEAR(scene().window.size(), double(span.durationNs) * 1.2, 2);
@@ -114,7 +114,7 @@ TEST_F(TimelineMenus, MenusOfTheRulerAndOfNotes) {
     const auto onRuler = [&](double ns) {
         return QPoint(int(timeline().areas().xOf(ns, scene().window)), timeline().areas().ruler.center().y());
     };
-    const IndexedSpan sixth = index().at(find("decode", 6));
+    const TimelineSpan sixth = index().at(find("decode", 6));
     const double middle = double(sixth.startNs) + double(sixth.durationNs) / 2;
     ASSERT_TRUE(choose(onRuler(middle), QStringLiteral("Measure what is shown")));
     EXPECT_EQ(scene().range, scene().window);

@@ -32,7 +32,7 @@ TEST_P(TimelinePictures, AWholeRun) {
 TEST_P(TimelinePictures, OneLayerWithItsArrows) {
     openAndShow({.layers = 4, .decodeSteps = 30});
     const SpanRef transfer = find(kToDeviceName, 7);
-    const IndexedSpan span = index().at(transfer);
+    const TimelineSpan span = index().at(transfer);
     const double margin = 5 * double(span.durationNs);
     timeline().zoomTo({double(span.startNs) - margin, double(span.endNs()) + margin});
     timeline().select(transfer);

@@ -78,7 +78,7 @@ TEST_F(TimelineScale, KeepsTheChosenSpanWhileOthersTakeTheirPlaces) {
     open(outsiders());
     showTheFirst();
     timeline().select(SpanRef{0, 5}); // the first that there are
-    const IndexedSpan chosen = index().at({0, 5});
+    const TimelineSpan chosen = index().at({0, 5});
     ASSERT_TRUE(settles());
     ASSERT_TRUE(scene().selected);
     EXPECT_EQ(index().at(*scene().selected).startNs, chosen.startNs);

@@ -57,7 +57,7 @@ TEST_F(TimelineTracks, GoesToTheDecodeStepsAndFollowsTheCursorOutOfTheWindow) {
     open(measured("run.kvtrace"));
     show();
     press(Qt::Key_1);
-    const IndexedSpan first = index().at(find("decode"));
+    const TimelineSpan first = index().at(find("decode"));
     EXPECT_NEAR(scene().window.size(), double(first.durationNs) * 1.1, 4);
     EXPECT_LT(scene().window.from, double(first.startNs));
     EXPECT_GT(scene().window.to, double(first.endNs()));
@@ -351,7 +351,7 @@ TEST_F(TimelineTracks, TheFilterFadesSpansAndLeavesThemOutOfTheTable) {
     const TimeRange window = scene().window;
     for (const SelfTime& each :
          selfTimes(index(), std::int64_t(std::floor(window.from)), std::int64_t(std::ceil(window.to)),
-                   SelfTimeBy::Component, [](const IndexedSpan& span) { return span.layer == 1; }))
+                   SelfTimeBy::Component, [](const TimelineSpan& span) { return span.layer == 1; }))
         wanted += double(each.selfNs);
     EXPECT_EQ(sum, wanted);
     EXPECT_GT(sum, 0);
@@ -390,7 +390,7 @@ TEST_F(TimelineTracks, AFilteredComponentShowsInPixelsOfManySpans) {
                       ++bars;
                       double all = 0, kept = 0;
                       for (std::uint32_t i = bar.first; i < bar.first + bar.count; ++i) {
-                          const IndexedSpan span = index().at({lane, i});
+                          const TimelineSpan span = index().at({lane, i});
                           all += double(span.durationNs);
                           if (index().names()[std::size_t(span.name)] == "ffn") kept += double(span.durationNs);
                       }
@@ -421,7 +421,7 @@ TEST_F(TimelineTracks, TheInspectorExplainsTheSameSpan) {
         EXPECT_FALSE(said(name).isEmpty()) << name;
         EXPECT_EQ(said(name), fact(QString::fromLatin1(name))) << "one source of facts";
     }
-    const IndexedSpan span = index().at(transfer);
+    const TimelineSpan span = index().at(transfer);
     const TraceReader reader(workspace.current()->key.path.toStdString());
     const double bytes = double(reader.layers(1, span.step).at(std::size_t(span.layer)).h2dBytes);
     EXPECT_TRUE(said("Bandwidth").contains(QStringLiteral("%1 GB/s").arg(bytes / double(span.durationNs), 0, 'f', 2)))

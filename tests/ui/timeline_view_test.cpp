@@ -186,7 +186,7 @@ TEST_F(TimelineTest, ATransferSaysItsBytesAndWhoUsedThem) {
     ASSERT_EQ(scene().selected, transfer);
     ASSERT_TRUE(idle());
     const TraceReader reader(workspace.current()->key.path.toStdString());
-    const IndexedSpan span = index().at(transfer);
+    const TimelineSpan span = index().at(transfer);
     const LayerRecord layer = reader.layers(workspace.current()->key.runId, span.step).at(std::size_t(span.layer));
     EXPECT_TRUE(fact(QStringLiteral("Bytes")).contains(QStringLiteral("%1 blocks").arg(layer.h2dBlocks)))
         << fact(QStringLiteral("Bytes")).toStdString();
@@ -220,7 +220,7 @@ TEST_F(TimelineTest, DoubleClickFitsASpanAndThenEverything) {
     const SpanRef span = find("layer", 4);
     timeline().reveal(span);
     QTest::mouseDClick(&timeline(), Qt::LeftButton, {}, middleOf(span));
-    const IndexedSpan fitted = index().at(span);
+    const TimelineSpan fitted = index().at(span);
     EXPECT_NEAR(scene().window.size(), double(fitted.durationNs) * 1.2, 2);
     EXPECT_LT(scene().window.from, double(fitted.startNs));
     EXPECT_GT(scene().window.to, double(fitted.endNs()));
@@ -427,7 +427,7 @@ TEST_F(TimelineTest, ANoteThatIsClickedComesToTheMiddleAsNearAsTheWindowIs) {
     press(Qt::Key_M);
     ASSERT_TRUE(idle());
     const double at = double(timeline().data().notes.at(0).startNs);
-    const IndexedSpan late = index().at(find("decode", 18));
+    const TimelineSpan late = index().at(find("decode", 18));
     timeline().zoomTo({double(late.startNs), double(late.endNs())});
     const double size = scene().window.size();
     emit panel().noteChosen(timeline().data().notes.at(0).id);
@@ -466,7 +466,7 @@ TEST_F(TimelineTest, ANoteGoesToWhatIsSeen) {
         const auto& notes = timeline().data().notes;
         return *std::max_element(notes.begin(), notes.end(), [](const Note& a, const Note& b) { return a.id < b.id; });
     };
-    const IndexedSpan second = index().at(find("decode", 2)), last = index().at(find("decode", 18));
+    const TimelineSpan second = index().at(find("decode", 2)), last = index().at(find("decode", 18));
     timeline().measure(TimeRange{double(second.startNs), double(second.endNs())});
     timeline().zoomTo({double(last.startNs), double(last.endNs())}); // the range is not in view any more
     const Note away = leave();
@@ -579,7 +579,7 @@ TEST_P(TimelinePicture, ShowsEveryStageInItsColour) {
     for (int lane = 0; lane < index().laneCount(); ++lane) {
         const TimelineRow* row = scene().layout.rowOf(lane);
         for (std::uint32_t i = 0; row && i < index().lane(lane).spans; ++i) {
-            const IndexedSpan span = index().at({lane, i});
+            const TimelineSpan span = index().at({lane, i});
             const TimelineAreas areas = timeline().areas();
             const double left = areas.xOf(double(span.startNs), scene().window),
                          right = areas.xOf(double(span.endNs()), scene().window);

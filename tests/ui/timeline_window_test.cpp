@@ -27,7 +27,7 @@ protected:
         const SpanIndex& index = canvas.data().index;
         for (int lane = 0; lane < index.laneCount(); ++lane)
             for (std::uint32_t i = 0; i < index.lane(lane).spans; ++i) {
-                const IndexedSpan span = index.at({lane, i});
+                const TimelineSpan span = index.at({lane, i});
                 if (span.step != step || index.names()[std::size_t(span.name)] != name) continue;
                 canvas.reveal({lane, i});
                 const TimelineRow* row = canvas.scene().layout.rowOf(lane);

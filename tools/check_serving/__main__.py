@@ -3,6 +3,7 @@
 
     python3 tools/check_serving TRACE...                               runs of kvscope-cli load or serve, on the CPU
     python3 tools/check_serving --random 20 build/ci/app/kvscope-cli   workloads and knobs drawn, each from a seed
+    python3 tools/check_serving --simulate 60 build/ci/app/kvscope-cli the same, and what kvscope-cli simulate says
 
 Compared are, for every iteration: who decodes, is paused, resumed, admitted and refused, where prompts stop, how many
 wait, what is reserved of each memory, what limits the plan, the predicted time; and, of traces at level selections, every
@@ -20,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 
+import simulator
 from follow import Follower
 from recorded import Recorded, runs_of
 
@@ -100,23 +102,25 @@ def record(program, seed, folder):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("files", nargs="+", type=pathlib.Path, help="traces; with --random the program")
+    parser.add_argument("files", nargs="+", type=pathlib.Path, help="traces; with --random or --simulate the program")
     parser.add_argument("--random", type=int, default=0, metavar="N", help="record and check N workloads")
+    parser.add_argument("--simulate", type=int, default=0, metavar="N", help="simulate N workloads in two ways")
     parser.add_argument("--first-seed", type=int, default=1)
     parser.add_argument("--keep", type=pathlib.Path, help="a folder for what is recorded")
     arguments = parser.parse_args()
     same = True
     try:
-        if not arguments.random:
+        if not arguments.random and not arguments.simulate:
             for path in arguments.files:
                 same = check(path, str(path)) and same
-        else:
-            with tempfile.TemporaryDirectory() as folder:
-                place = arguments.keep or pathlib.Path(folder)
-                os.makedirs(place, exist_ok=True)
-                for seed in range(arguments.first_seed, arguments.first_seed + arguments.random):
-                    trace = record(arguments.files[0], seed, place)
-                    same = check(trace, f"seed {seed}") and same
+        with tempfile.TemporaryDirectory() as folder:
+            place = arguments.keep or pathlib.Path(folder)
+            os.makedirs(place, exist_ok=True)
+            for seed in range(arguments.first_seed, arguments.first_seed + arguments.random):
+                trace = record(arguments.files[0], seed, place)
+                same = check(trace, f"seed {seed}") and same
+            for seed in range(arguments.first_seed, arguments.first_seed + arguments.simulate):
+                same = simulator.check(arguments.files[0], seed, place, workload, knobs, COSTS) and same
     except (ValueError, OSError, sqlite3.Error) as trouble:
         print(f"check_serving: {trouble}", file=sys.stderr)
         return 2

@@ -33,14 +33,14 @@ class Pool:
         for block in [block for block in self.order if block[0] == request]:
             del self.order[block]
 
-    def select(self, blocks, slots):
-        """Returns the blocks that are not there. None of the selected ones leaves before all of them are."""
+    def select(self, blocks, slots, by_number):
+        """Returns the blocks that are not there. None of the selected ones leaves before all of them are; of those the
+        lower number leaves first or, without by_number, those that were there before those that came."""
         missing = [block for block in blocks if block not in self.order]
-        for block in blocks:
-            if block in self.order:
-                self.order.move_to_end(block)
-        for block in missing:
+        there = [block for block in blocks if block in self.order]
+        for block in blocks if by_number else there + missing:
             self.order[block] = None
+            self.order.move_to_end(block)
         while len(self.order) > slots:
             self.order.popitem(last=False)
         return missing
@@ -198,7 +198,7 @@ class Follower:
                     self.pools[pool].keep((*pool, last))
                     wanted[pool] = [(*pool, block) for block in ids]
             for pool, blocks in wanted.items():
-                for block in self.pools[pool].select(blocks, self.slots(plan, pool and pool[0])):
+                for block in self.pools[pool].select(blocks, self.slots(plan, pool and pool[0]), not self.s.pooled):
                     hits[block[0]] -= 1
                     misses[block[0]] += 1
             for id in order:

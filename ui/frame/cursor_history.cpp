@@ -19,8 +19,8 @@ void CursorHistory::record() {
     const OpenRun* run = workspace_.current();
     if (!run || going_) return;
     const Place now{run->key, workspace_.cursor()};
-    if (at_ >= 0 && places_[std::size_t(at_)] == now) return;
-    const bool sameRun = at_ >= 0 && places_[std::size_t(at_)].run == now.run;
+    if (at_ >= 0 && places_[at_] == now) return;
+    const bool sameRun = at_ >= 0 && places_[at_].run == now.run;
     const bool newest = at_ + 1 == int(places_.size());
     const bool follows = workspace_.lastMove() == CursorMove::Follow;
     // The user has gone back to an earlier place. The live run does not add places meanwhile.
@@ -28,7 +28,7 @@ void CursorHistory::record() {
     const bool continues = sinceMove_.isValid() && sinceMove_.elapsed() < pause_;
     const bool replaces = sameRun && newest && (follows ? !placedByPerson_ : placedByPerson_ && continues);
     if (!follows) sinceMove_.start();
-    places_.resize(std::size_t(at_ + 1)); // a move drops the places to which one could go forward
+    places_.resize(at_ + 1); // a move drops the places to which one could go forward
     if (replaces) places_.pop_back();
     if (places_.empty() || places_.back() != now)
         places_.push_back(now);
@@ -56,7 +56,7 @@ void CursorHistory::go(int by) {
     const int wanted = std::clamp(at_ + by, 0, std::max(int(places_.size()) - 1, 0));
     if (at_ < 0 || wanted == at_) return;
     at_ = wanted;
-    const Place place = places_[std::size_t(at_)];
+    const Place place = places_[at_];
     going_ = true;
     workspace_.setCurrent(place.run);
     workspace_.setCursor(place.cursor);

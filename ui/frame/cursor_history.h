@@ -1,6 +1,7 @@
 // Records the places of the shared cursor and goes back and forward through them, as a browser goes through pages.
 #pragma once
 
+#include "base/indexed.h"
 #include "ui/frame/workspace.h"
 
 #include <QElapsedTimer>
@@ -49,7 +50,7 @@ private:
     void forgetClosed();
 
     Workspace& workspace_;
-    std::vector<Place> places_;
+    Numbered<Place> places_;
     int at_ = -1;
     /// Whether the user moved the cursor to the newest place. Otherwise a live run or the opening of a file moved it.
     bool placedByPerson_ = false;

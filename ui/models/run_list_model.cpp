@@ -68,7 +68,7 @@ int RunListModel::rowCount(const QModelIndex& parent) const { return parent.isVa
 
 std::optional<RunKey> RunListModel::keyOf(const QModelIndex& index) const {
     if (!index.isValid() || index.row() >= int(runs_.size())) return std::nullopt;
-    return runs_[std::size_t(index.row())].key;
+    return runs_[index.row()].key;
 }
 
 QModelIndex RunListModel::indexOf(const RunKey& key) const {
@@ -79,7 +79,7 @@ QModelIndex RunListModel::indexOf(const RunKey& key) const {
 
 QVariant RunListModel::data(const QModelIndex& index, int role) const {
     if (!index.isValid() || index.row() >= int(runs_.size())) return {};
-    const OpenRun& run = runs_[std::size_t(index.row())];
+    const OpenRun& run = runs_[index.row()];
     const RunRow& row = run.row;
     switch (role) {
     case Qt::DisplayRole:

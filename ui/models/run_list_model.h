@@ -1,6 +1,7 @@
 // The open runs of the workspace as a list model for Qt's views.
 #pragma once
 
+#include "base/indexed.h"
 #include "ui/frame/workspace.h"
 
 #include <QAbstractListModel>
@@ -22,8 +23,8 @@ public:
 private:
     void follow();
     Workspace& workspace_;
-    std::vector<OpenRun> runs_; // the runs as the views were last told
-    QStringList names_;         // [run] its name, different from all others
+    Numbered<OpenRun> runs_; // the runs as the views were last told
+    QStringList names_;      // [run] its name, different from all others
 };
 
 /// A run's length and state for the list and the inspector: "12 decode steps · stopped", "live", "interrupted".

@@ -136,7 +136,7 @@ void RunsTableModel::follow() {
     const bool sameRuns = std::equal(rows_.begin(), rows_.end(), now.begin(), now.end(),
                                      [](const Row& row, const OpenRun& run) { return row.run.key == run.key; });
     for (int at = sameRuns ? -1 : int(rows_.size()) - 1; at >= 0; --at) {
-        if (isOpen(rows_[std::size_t(at)].run.key)) continue;
+        if (isOpen(rows_[at].run.key)) continue;
         beginRemoveRows({}, at, at);
         rows_.erase(rows_.begin() + at);
         endRemoveRows();
@@ -188,7 +188,7 @@ void RunsTableModel::fill(Row& row) const {
 void RunsTableModel::takeNumbers(const RunKey& key) {
     const QModelIndex at = indexOf(key);
     if (!at.isValid()) return;
-    fill(rows_[std::size_t(at.row())]);
+    fill(rows_[at.row()]);
     emit dataChanged(at, at.siblingAtColumn(kColumns - 1));
 }
 
@@ -232,7 +232,7 @@ QString RunsTableModel::title(int column) { return inTable(tableColumn(column).t
 
 std::optional<RunKey> RunsTableModel::keyOf(const QModelIndex& index) const {
     if (!index.isValid() || index.row() >= int(rows_.size())) return std::nullopt;
-    return rows_[std::size_t(index.row())].run.key;
+    return rows_[index.row()].run.key;
 }
 
 QModelIndex RunsTableModel::indexOf(const RunKey& key) const {
@@ -243,7 +243,7 @@ QModelIndex RunsTableModel::indexOf(const RunKey& key) const {
 
 RunLabels RunsTableModel::labelsOf(const RunKey& key) const {
     const QModelIndex at = indexOf(key);
-    return at.isValid() ? rows_[std::size_t(at.row())].labels : RunLabels();
+    return at.isValid() ? rows_[at.row()].labels : RunLabels();
 }
 
 double RunsTableModel::number(const Row& row, int column) const {
@@ -380,7 +380,7 @@ QString RunsTableModel::help(const Row& row, int column) const {
 
 QVariant RunsTableModel::data(const QModelIndex& index, int role) const {
     if (!checkIndex(index, CheckIndexOption::IndexIsValid)) return {};
-    const Row& row = rows_[std::size_t(index.row())];
+    const Row& row = rows_[index.row()];
     const int column = index.column();
     switch (role) {
     case Qt::DisplayRole:

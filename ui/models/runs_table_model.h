@@ -1,6 +1,7 @@
 // All open runs as a table: what each is, what tells it apart, its numbers and what a person says of it.
 #pragma once
 
+#include "base/indexed.h"
 #include "profiler/read/run_labels.h"
 #include "profiler/read/summary.h"
 #include "ui/frame/workspace.h"
@@ -79,7 +80,7 @@ private:
 
     Workspace& workspace_;
     RunNumbersFeed& feed_;
-    std::vector<Row> rows_;
+    Numbered<Row> rows_;
 };
 
 } // namespace kvscope::ui

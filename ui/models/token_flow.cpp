@@ -23,9 +23,9 @@ void TokenFlow::append(double chipWidth, double gap) {
     width_.push_back(float(chipWidth));
 }
 
-int TokenFlow::firstOfLine(int line) const { return firstOfLine_[std::size_t(line)]; }
+int TokenFlow::firstOfLine(int line) const { return firstOfLine_[line]; }
 
-int TokenFlow::endOfLine(int line) const { return line + 1 < lines() ? firstOfLine_[std::size_t(line) + 1] : count(); }
+int TokenFlow::endOfLine(int line) const { return line + 1 < lines() ? firstOfLine_[line + 1] : count(); }
 
 int TokenFlow::lineOf(int token) const {
     return int(std::upper_bound(firstOfLine_.begin(), firstOfLine_.end(), token) - firstOfLine_.begin()) - 1;

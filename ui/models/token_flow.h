@@ -2,6 +2,8 @@
 // O(1) and finding the line of a token O(log n).
 #pragma once
 
+#include "base/indexed.h"
+
 #include <vector>
 
 namespace kvscope::ui {
@@ -29,7 +31,7 @@ public:
 private:
     double lineWidth_ = 0;
     std::vector<float> left_, width_;
-    std::vector<int> firstOfLine_;
+    Numbered<int> firstOfLine_;
 };
 
 } // namespace kvscope::ui

@@ -1,5 +1,6 @@
 #include "ui/plots/denoise_plottable.h"
 
+#include "base/indexed.h"
 #include "ui/look/theme.h"
 #include "ui/plots/raster.h"
 #include "ui/plots/step_columns.h"
@@ -78,7 +79,7 @@ class DenoisePlottable::Column {
 public:
     Column(QCPRange rows, int height, int gap)
         : lower_(rows.lower), perRow_(height / rows.size()), height_(height), gap_(gap) {
-        pixels_.resize(std::size_t(height));
+        pixels_.resize(height);
     }
     void clear() { std::fill(pixels_.begin(), pixels_.end(), Pixel()); }
     /// Calls visit(pixel) for the pixels of one row.
@@ -86,20 +87,20 @@ public:
         const int top = std::max(pixelOf(row - 0.5) + gap_, 0);
         int bottom = pixelOf(row + 0.5);
         if (bottom < top + 1 - gap_) bottom = top + 1; // several rows share a pixel, and at least one is drawn
-        for (int y = top; y < std::min(bottom, height_); ++y) visit(pixels_[std::size_t(y)]);
+        for (int y = top; y < std::min(bottom, height_); ++y) visit(pixels_[y]);
     }
     /// Lets the pixels of rows first..last show tokens that were written before.
     void writtenBefore(int first, int last) {
         const auto mark = [](Pixel& pixel) { pixel.before = true; };
         if (perRow_ < 1) {
             const int end = std::min(pixelOf(last + 0.5), height_);
-            for (int y = std::max(pixelOf(first - 0.5), 0); y < end; ++y) mark(pixels_[std::size_t(y)]);
+            for (int y = std::max(pixelOf(first - 0.5), 0); y < end; ++y) mark(pixels_[y]);
             return;
         }
         const int from = std::max(first, int(std::floor(lower_)));
         for (int row = from; row <= last && pixelOf(row - 0.5) < height_; ++row) forRow(row, mark);
     }
-    const Pixel& at(int y) const { return pixels_[std::size_t(y)]; }
+    const Pixel& at(int y) const { return pixels_[y]; }
 
 private:
     int pixelOf(double row) const {
@@ -107,7 +108,7 @@ private:
     }
     double lower_, perRow_;
     int height_, gap_;
-    std::vector<Pixel> pixels_;
+    Numbered<Pixel> pixels_;
 };
 
 QRgb DenoisePlottable::colourOf(const Pixel& pixel, bool showsWritten) const {
@@ -131,13 +132,13 @@ QImage DenoisePlottable::render(QCPRange steps, QCPRange rows, QSize size, doubl
     const auto columns = stepColumns(steps.lower, steps.upper, width, data_.steps());
     auto* pixels = reinterpret_cast<QRgb*>(image.bits());
     const auto stride = image.bytesPerLine() / qsizetype(sizeof(QRgb));
-    std::vector<QRgb> line(std::size_t(height), 0);
+    Numbered<QRgb> line(height, 0);
     Forward latest; // the last forward before the column that is drawn
     bool begun = false;
     for (int x = 0; x < width; ++x) {
-        const StepColumn shown = columns[std::size_t(x)];
+        const StepColumn shown = columns[x];
         if (shown.first >= shown.last) continue;
-        if (x == 0 || columns[std::size_t(x) - 1] != shown) {
+        if (x == 0 || columns[x - 1] != shown) {
             column.clear();
             if (!std::exchange(begun, true)) latest = data_.before(shown.first);
             int settled = latest ? latest.lastPosition() : data_.lowest() - 1; // positions up to here are written
@@ -165,13 +166,13 @@ QImage DenoisePlottable::render(QCPRange steps, QCPRange rows, QSize size, doubl
             // A step without a forward lies behind the end of the sequence, unless the filter leaves the step out.
             if (rows_ == Rows::Sequence && (some || (known && allSteps_ && latest)))
                 column.writtenBefore(data_.lowest(), settled);
-            for (int y = 0; y < height; ++y) line[std::size_t(y)] = colourOf(column.at(y), showsWritten);
+            for (int y = 0; y < height; ++y) line[y] = colourOf(column.at(y), showsWritten);
         }
         if (gapX > 0) { // the first pixels of a step's cell are the gap
             const double left = (double(shown.first) - 0.5 - steps.lower) * perStep;
             if (x < int(std::ceil(left - 1e-6)) + gapX) continue; // a step's cell begins with the first whole pixel
         }
-        for (int y = 0; y < height; ++y) pixels[y * stride + x] = line[std::size_t(y)];
+        for (int y = 0; y < height; ++y) pixels[y * stride + x] = line[y];
     }
     return image;
 }

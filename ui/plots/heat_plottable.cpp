@@ -1,5 +1,7 @@
 #include "ui/plots/heat_plottable.h"
 
+#include "base/extents.h"
+#include "base/indexed.h"
 #include "ui/look/theme.h"
 #include "ui/plots/pieces.h"
 #include "ui/plots/raster.h"
@@ -63,7 +65,7 @@ public:
         if (aggregate_ == Aggregate::Mean) return mean(rows);
         float result = std::numeric_limits<float>::quiet_NaN();
         for (const int row : rows) {
-            const float v = extreme_[std::size_t(row)];
+            const float v = extreme_[row];
             if (std::isinf(v)) continue;
             if (std::isnan(result) || (aggregate_ == Aggregate::Min ? v < result : v > result)) result = v;
         }
@@ -73,8 +75,8 @@ public:
         double sum = 0;
         std::int64_t count = 0;
         for (const int row : rows) {
-            sum += sum_[std::size_t(row)];
-            count += count_[std::size_t(row)];
+            sum += sum_[row];
+            count += count_[row];
         }
         return count > 0 ? float(sum / double(count)) : std::numeric_limits<float>::quiet_NaN();
     }
@@ -83,19 +85,19 @@ private:
     const StepPyramid& data_;
     Aggregate aggregate_;
     bool sums_;
-    std::vector<double> sum_;
-    std::vector<std::int64_t> count_;
-    std::vector<float> extreme_;
+    Numbered<double> sum_;
+    Numbered<std::int64_t> count_;
+    Numbered<float> extreme_;
 };
 
 } // namespace
 
 QImage HeatPlottable::render(QCPRange steps, QCPRange rows, bool rowsDown, QSize size,
-                             std::vector<float>* columnMeans) const {
+                             Numbered<float>* columnMeans) const {
     QImage image(size, QImage::Format_ARGB32_Premultiplied);
     image.fill(Qt::transparent);
     const int width = size.width(), height = size.height();
-    if (columnMeans) columnMeans->assign(std::size_t(width), std::numeric_limits<float>::quiet_NaN());
+    if (columnMeans) columnMeans->assign(width, std::numeric_limits<float>::quiet_NaN());
     if (data_.empty()) return image;
     const auto columns = stepColumns(steps.lower, steps.upper, width, data_.steps());
     // The rows of each pixel line follow the rule for the steps of a pixel column.
@@ -105,56 +107,57 @@ QImage HeatPlottable::render(QCPRange steps, QCPRange rows, bool rowsDown, QSize
     const double scale = values_.size() > 0 ? 255.0 / values_.size() : 0;
     const auto colour = [&](float value) {
         if (std::isnan(value)) return undefined_;
-        return lut_[std::size_t(std::clamp((double(value) - values_.lower) * scale + 0.5, 0.0, 255.0))];
+        return lut_[int(std::clamp((double(value) - values_.lower) * scale + 0.5, 0.0, 255.0))];
     };
-    std::vector<int> dataRows(static_cast<std::size_t>(places()));
-    for (int place = 0; place < places(); ++place) dataRows[std::size_t(place)] = dataRow(place);
+    Numbered<int> dataRows(places());
+    for (int place = 0; place < places(); ++place) dataRows[place] = dataRow(place);
     // Pixel lines that show the same rows form a group. A group's colours are computed once and then copied to each of
     // its lines.
     std::vector<StepColumn> bands;
-    std::vector<std::span<const int>> groups;
-    std::vector<int> groupOf(lines.size(), -1);
+    Numbered<std::span<const int>> groups;
+    Numbered<int> groupOf(lines.count(), -1);
     int firstPlace = places(), lastPlace = 0;
-    for (std::size_t y = 0; y < lines.size(); ++y) {
+    for (int y = 0; y < lines.count(); ++y) {
         const StepColumn line = lines[y];
         if (line.first >= line.last) continue;
         if (bands.empty() || bands.back() != line) {
             bands.push_back(line);
-            groups.push_back(std::span(dataRows).subspan(std::size_t(line.first), std::size_t(line.last - line.first)));
+            groups.push_back(NumberedSpan<const int>(dataRows).part(line.first, line.last - line.first));
             firstPlace = std::min(firstPlace, line.first);
             lastPlace = std::max(lastPlace, line.last);
         }
-        groupOf[y] = int(groups.size()) - 1;
+        groupOf[y] = groups.count() - 1;
     }
     if (groups.empty()) return image;
-    const auto visible = std::span(dataRows).subspan(std::size_t(firstPlace), std::size_t(lastPlace - firstPlace));
-    std::vector<QRgb> pixels(groups.size() * std::size_t(width), 0);
+    const auto visible = NumberedSpan<const int>(dataRows).part(firstPlace, lastPlace - firstPlace);
+    const Extents<int, int> cells(groups.count(), width);
+    std::vector<QRgb> pixels(cells.size(), 0); // [group][column]
     const auto& tiles = data_.tiles();
     forEachPiece((width + kPiece - 1) / kPiece, [&](int piece) {
         RowAggregates aggregates(data_, aggregate_, columnMeans != nullptr);
         const int left = piece * kPiece;
         for (int x = left; x < std::min(left + kPiece, width); ++x) {
-            const StepColumn column = columns[std::size_t(x)];
+            const StepColumn column = columns[x];
             if (column.first >= column.last) continue;
-            if (x > left && columns[std::size_t(x) - 1] == column) {
-                for (std::size_t g = 0; g < groups.size(); ++g) {
-                    QRgb* line = pixels.data() + g * std::size_t(width) + x;
+            if (x > left && columns[x - 1] == column) {
+                for (int g = 0; g < groups.count(); ++g) {
+                    QRgb* line = pixels.data() + cells.offset(g, x);
                     line[0] = line[-1];
                 }
-                if (columnMeans) (*columnMeans)[std::size_t(x)] = (*columnMeans)[std::size_t(x) - 1];
+                if (columnMeans) (*columnMeans)[x] = (*columnMeans)[x - 1];
                 continue;
             }
             if (!tiles.hasPreview() && !tiles.knows(column.first) && !tiles.knows(column.last - 1)) continue;
             aggregates.take(column);
-            for (std::size_t g = 0; g < groups.size(); ++g)
-                pixels[g * std::size_t(width) + std::size_t(x)] = colour(aggregates.value(groups[g]));
-            if (columnMeans) (*columnMeans)[std::size_t(x)] = aggregates.mean(visible);
+            for (int g = 0; g < groups.count(); ++g) pixels[cells.offset(g, x)] = colour(aggregates.value(groups[g]));
+            if (columnMeans) (*columnMeans)[x] = aggregates.mean(visible);
         }
     });
     for (int y = 0; y < height; ++y)
-        if (const int g = groupOf[std::size_t(y)]; g >= 0)
-            std::memcpy(image.scanLine(y), pixels.data() + std::size_t(g) * std::size_t(width),
-                        std::size_t(width) * sizeof(QRgb));
+        if (const int g = groupOf[y]; g >= 0) {
+            const auto line = cells.part(std::span<const QRgb>(pixels), g);
+            std::memcpy(image.scanLine(y), line.data(), line.size_bytes());
+        }
     return image;
 }
 

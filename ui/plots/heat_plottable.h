@@ -2,6 +2,7 @@
 // mean, the lowest or the highest value.
 #pragma once
 
+#include "base/indexed.h"
 #include "profiler/tiles/step_pyramid.h"
 
 #include <qcustomplot.h>
@@ -23,7 +24,7 @@ public:
     void setOrder(std::vector<int> order) { order_ = std::move(order); }
     int places() const { return order_.empty() ? data_.rows() : int(order_.size()); }
     const std::vector<int>& order() const { return order_; }
-    int dataRow(int place) const { return std::size_t(place) < order_.size() ? order_[std::size_t(place)] : place; }
+    int dataRow(int place) const { return place < order_.count() ? order_[place] : place; }
     /// Steps and rows per device pixel of the last drawing; below 1, every step or row had pixels of its own.
     double stepsPerPixel() const { return stepsPerPixel_; }
     double rowsPerPixel() const { return rowsPerPixel_; }
@@ -33,7 +34,7 @@ public:
     /// Draws these steps and rows into an image of `size` device pixels; pixels outside the data are transparent.
     /// `columnMeans`, if given, receives what columnMeans() describes.
     QImage render(QCPRange steps, QCPRange rows, bool rowsDown, QSize size,
-                  std::vector<float>* columnMeans = nullptr) const;
+                  Numbered<float>* columnMeans = nullptr) const;
 
     double selectTest(const QPointF&, bool, QVariant*) const override { return -1; }
     QCPRange getKeyRange(bool& found, QCP::SignDomain) const override;
@@ -49,9 +50,9 @@ private:
     QCPRange values_{0, 1};
     QRgb undefined_ = 0;
     QRgb (*map_)(double) = nullptr;
-    std::vector<QRgb> lut_;
-    std::vector<int> order_;
-    std::vector<float> columnMeans_;
+    Numbered<QRgb> lut_;
+    Numbered<int> order_;
+    Numbered<float> columnMeans_;
     double stepsPerPixel_ = 0, rowsPerPixel_ = 0;
 };
 

@@ -53,7 +53,7 @@ void LanePlottable::draw(QCPPainter* painter) {
         const double right = keyAxis()->coordToPixel(std::min(bar.to, time.upper));
         const double top = valueAxis()->coordToPixel(bar.lane - 0.5) + gap;
         painter->fillRect(QRectF(left, top, std::max(right - left, 1.0), std::max(height - gap, 1.0)),
-                          states_[std::size_t(bar.state)]);
+                          states_[bar.state]);
     }
     if (height < kTicksFrom) return;
     painter->setPen(QPen(mark_, 1));

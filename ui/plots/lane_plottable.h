@@ -2,6 +2,8 @@
 // and marks at moments.
 #pragma once
 
+#include "base/indexed.h"
+
 #include <qcustomplot.h>
 
 #include <cstdint>
@@ -37,7 +39,7 @@ protected:
 private:
     std::vector<Bar> bars_;
     std::vector<Mark> marks_;
-    std::vector<QColor> states_;
+    Numbered<QColor> states_;
     QColor mark_;
 };
 

@@ -1,5 +1,6 @@
 #include "ui/plots/margin_plottables.h"
 
+#include "base/indexed.h"
 #include "ui/plots/area_fill.h"
 #include "ui/plots/raster.h"
 
@@ -74,7 +75,7 @@ void RowMargin::draw(QCPPainter* painter) {
     if (!inner_.empty()) drawBars(*painter, inner_, innerColour_);
 }
 
-void RowMargin::drawBars(QCPPainter& painter, const std::vector<float>& values, const QColor& colour) const {
+void RowMargin::drawBars(QCPPainter& painter, NumberedSpan<const float> values, const QColor& colour) const {
     const QCPRange rows = mValueAxis->range();
     const int first = std::max(0, int(std::floor(rows.lower + 0.5)));
     const int last = std::min(int(values.size()), int(std::ceil(rows.upper + 0.5)));
@@ -101,7 +102,7 @@ void RowMargin::drawBars(QCPPainter& painter, const std::vector<float>& values, 
             lineBottom = std::max(top + 1, bottom - gap);
             open = true;
         }
-        const float value = values[std::size_t(row)];
+        const float value = values[row];
         if (!std::isnan(value)) lineEnd = std::max(lineEnd, mKeyAxis->coordToPixel(double(value)));
     }
     flush();

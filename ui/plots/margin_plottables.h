@@ -2,6 +2,8 @@
 // heatmap's zoom.
 #pragma once
 
+#include "base/indexed.h"
+
 #include <qcustomplot.h>
 
 #include <functional>
@@ -54,7 +56,7 @@ protected:
     void drawLegendIcon(QCPPainter*, const QRectF&) const override {}
 
 private:
-    void drawBars(QCPPainter& painter, const std::vector<float>& values, const QColor& colour) const;
+    void drawBars(QCPPainter& painter, NumberedSpan<const float> values, const QColor& colour) const;
     std::vector<float> values_, inner_;
     QColor innerColour_;
 };

@@ -1,5 +1,7 @@
 #include "ui/plots/mask_plottable.h"
 
+#include "base/extents.h"
+#include "base/indexed.h"
 #include "ui/look/theme.h"
 #include "ui/plots/pieces.h"
 #include "ui/plots/raster.h"
@@ -76,10 +78,10 @@ QCPRange MaskPlottable::getValueRange(bool& found, QCP::SignDomain, const QCPRan
 /// Which blocks each image line shows; block 0 is at the bottom. Every block lies on at least one line, so that a
 /// single selected block among thousands stays visible: several lines show one block, or several blocks share one line.
 struct MaskPlottable::Lines {
-    MaskBands bands;         // each band is a range of blocks that one or more lines show
-    std::vector<int> bandOf; // [line from the top] its band; -1: the line shows no block
+    MaskBands bands;      // each band is a range of blocks that one or more lines show
+    Numbered<int> bandOf; // [line from the top] its band; -1: the line shows no block
 
-    Lines(QCPRange range, int count, int height, int gap) : bandOf(std::size_t(height), -1) {
+    Lines(QCPRange range, int count, int height, int gap) : bandOf(height, -1) {
         const double pixelsPerBlock = height / range.size();
         const int first = std::clamp(int(std::floor(range.lower + 0.5)), 0, count);
         const int last = std::clamp(int(std::ceil(range.upper + 0.5)), first, count);
@@ -96,7 +98,7 @@ struct MaskPlottable::Lines {
             if (top >= bottom) continue;                           // all its lines are outside of the image
             const bool shares = !starts.empty() && top >= highest; // on one line of the image with the block before
             if (!shares) starts.push_back(block);
-            for (int y = top; y < std::min(bottom, highest); ++y) bandOf[std::size_t(y)] = int(starts.size()) - 1;
+            for (int y = top; y < std::min(bottom, highest); ++y) bandOf[y] = int(starts.size()) - 1;
             highest = std::min(highest, top);
             end = block + 1;
         }
@@ -127,17 +129,17 @@ QRgb MaskPlottable::shareColour(MaskBits bits, std::uint64_t selected, std::uint
 /// it copied
 int MaskPlottable::reuse(const Frame& before, int x, QImage& image) const {
     const auto& columns = frame_.columns; // of the image that render is making
-    const auto at = std::lower_bound(before.columns.begin(), before.columns.end(), columns[std::size_t(x)],
+    const auto at = std::lower_bound(before.columns.begin(), before.columns.end(), columns[x],
                                      [](const StepColumn& a, const StepColumn& b) { return a.first < b.first; });
-    const auto from = std::size_t(at - before.columns.begin());
-    std::size_t count = 0;
-    while (from + count < before.columns.size() && std::size_t(x) + count < columns.size() &&
-           before.columns[from + count] == columns[std::size_t(x) + count])
+    const int from = int(at - before.columns.begin());
+    int count = 0;
+    while (from + count < before.columns.count() && x + count < columns.count() &&
+           before.columns[from + count] == columns[x + count])
         ++count;
     for (int y = 0; y < image.height() && count > 0; ++y)
         std::copy_n(reinterpret_cast<const QRgb*>(before.image.constScanLine(y)) + from, count,
                     reinterpret_cast<QRgb*>(image.scanLine(y)) + x);
-    return int(count);
+    return count;
 }
 
 QImage MaskPlottable::render(QCPRange steps, QCPRange blocks, QSize size, double scale) const {
@@ -162,9 +164,9 @@ QImage MaskPlottable::render(QCPRange steps, QCPRange blocks, QSize size, double
     const auto& columns = frame_.columns;
     const bool reusable = !hatch && !gapX && pixelsPerStep < 1 && before.image.size() == size &&
                           before.blocks == blocks && before.revision == data_.revision() && before.colours == colours_;
-    std::vector<std::pair<int, int>> pieces; // pixel columns to make; each: first, one after the last
+    Numbered<std::pair<int, int>> pieces; // pixel columns to make; each: first, one after the last
     for (int x = 0; x < width;) {
-        const StepColumn column = columns[std::size_t(x)];
+        const StepColumn column = columns[x];
         const int copied = reusable && column.first < column.last ? reuse(before, x, image) : 0;
         if (copied == 0 && (pieces.empty() || pieces.back().second != x || x - pieces.back().first == kTile))
             pieces.emplace_back(x, x);
@@ -173,15 +175,16 @@ QImage MaskPlottable::render(QCPRange steps, QCPRange blocks, QSize size, double
     }
 
     const int bands = lines.bands.count();
+    const Extents<int, int> cells(bands, kTile);          // [band][column of a piece]
     auto* pixels = reinterpret_cast<QRgb*>(image.bits()); // before the threads start: bits() may copy the image
     const auto stride = image.bytesPerLine() / qsizetype(sizeof(QRgb));
-    forEachPiece(int(pieces.size()), [&](int piece) {
-        const auto [first, last] = pieces[std::size_t(piece)];
+    forEachPiece(pieces.count(), [&](int piece) {
+        const auto [first, last] = pieces[piece];
         MaskBandSums sums(lines.bands, shares);
-        std::vector<QRgb> colours(std::size_t(bands) * kTile); // [band][column]
+        std::vector<QRgb> colours(cells.size()); // [band][column]
         std::vector<MaskBits> bits(hatch ? colours.size() : 0);
         for (int x = first; x < last; ++x) {
-            const StepColumn column = columns[std::size_t(x)];
+            const StepColumn column = columns[x];
             if (column.first >= column.last) continue;
             if (gapX) { // the first pixels of a step's cell are the gap
                 const double left = (double(column.first) - 0.5 - steps.lower) * pixelsPerStep;
@@ -189,7 +192,7 @@ QImage MaskPlottable::render(QCPRange steps, QCPRange blocks, QSize size, double
             }
             const int covered = data_.bands(column.first, column.last, sums);
             for (int band = 0; band < bands; ++band) {
-                const std::size_t at = std::size_t(band) * kTile + std::size_t(x - first);
+                const std::size_t at = cells.offset(band, x - first);
                 const MaskBits all = sums.bits(band);
                 if (!all) continue;
                 if (hatch) bits[at] = all;
@@ -200,15 +203,14 @@ QImage MaskPlottable::render(QCPRange steps, QCPRange blocks, QSize size, double
         }
         for (int y = 0; y < height; ++y) {
             QRgb* line = pixels + y * stride + first;
-            const int band = lines.bandOf[std::size_t(y)];
+            const int band = lines.bandOf[y];
             if (band < 0) {
                 std::fill_n(line, last - first, 0u);
                 continue;
             }
-            std::copy_n(colours.data() + std::size_t(band) * kTile, last - first, line);
+            std::copy_n(colours.data() + cells.first(band), last - first, line);
             for (int x = first; hatch && x < last; ++x)
-                if ((bits[std::size_t(band) * kTile + std::size_t(x - first)] & kMaskMiss) &&
-                    (x + y) % hatchPeriod < hatchWidth)
+                if ((bits[cells.offset(band, x - first)] & kMaskMiss) && (x + y) % hatchPeriod < hatchWidth)
                     line[x - first] = hatchRgb_;
         }
     });

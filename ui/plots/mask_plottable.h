@@ -2,6 +2,7 @@
 // the colour shows a miss.
 #pragma once
 
+#include "base/indexed.h"
 #include "profiler/tiles/mask_pyramid.h"
 #include "ui/plots/step_columns.h"
 
@@ -53,7 +54,7 @@ private:
     /// most of them while the user pans.
     struct Frame {
         QImage image;
-        std::vector<StepColumn> columns;
+        Numbered<StepColumn> columns;
         QCPRange blocks;
         unsigned revision = 0, colours = 0;
     };

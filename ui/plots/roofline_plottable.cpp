@@ -82,7 +82,7 @@ void RooflinePlottable::drawLine(QCPPainter& painter, const RooflineLine& line) 
     int resource = -1;
     const auto flush = [&] {
         if (stretch.size() > 1) {
-            QPen pen(resources_[std::size_t(resource)], kPen, line.style, Qt::FlatCap, Qt::RoundJoin);
+            QPen pen(resources_[resource], kPen, line.style, Qt::FlatCap, Qt::RoundJoin);
             painter.setPen(pen);
             painter.setBrush(Qt::NoBrush);
             painter.drawPolyline(stretch);

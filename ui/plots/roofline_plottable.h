@@ -2,6 +2,8 @@
 // right ends, a vertical guide, and measured runs as dots, each with its own prediction.
 #pragma once
 
+#include "base/indexed.h"
+
 #include <qcustomplot.h>
 
 #include <vector>
@@ -62,7 +64,7 @@ private:
     std::vector<RooflineLine> lines_;
     std::vector<RooflinePoint> points_;
     std::optional<RooflineGuide> guide_;
-    std::vector<QColor> resources_;
+    Numbered<QColor> resources_;
     QColor text_, muted_, background_;
     QFont font_;
 };

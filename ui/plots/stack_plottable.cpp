@@ -1,5 +1,7 @@
 #include "ui/plots/stack_plottable.h"
 
+#include "base/extents.h"
+#include "base/indexed.h"
 #include "ui/plots/raster.h"
 #include "ui/plots/step_columns.h"
 
@@ -87,7 +89,7 @@ void StepStackPlottable::draw(QCPPainter* painter) {
     QImage image(size, QImage::Format_ARGB32_Premultiplied);
     image.fill(Qt::transparent);
     const auto columns = stepColumns(mKeyAxis->range().lower, mKeyAxis->range().upper, size.width(), data_.steps());
-    std::vector<int> extremes(columns.size(), -1);
+    Numbered<int> extremes(columns.count(), -1);
     std::vector<QRgb> rgb(components);
     for (std::size_t i = 0; i < components; ++i) rgb[i] = colours_[i].rgb();
     const double offset = area.top();
@@ -98,14 +100,15 @@ void StepStackPlottable::draw(QCPPainter* painter) {
     // would touch another cache line for every pixel.
     constexpr int kTile = 16;
     const int width = size.width(), height = size.height();
-    std::vector<QRgb> tile(std::size_t(kTile) * std::size_t(height));
+    const Extents<int, int> cells(kTile, height);
+    std::vector<QRgb> tile(cells.size()); // [column][line]
     for (int x0 = 0; x0 < width; x0 += kTile) {
         const int wide = std::min(kTile, width - x0);
         std::fill(tile.begin(), tile.end(), QRgb(0));
         for (int i = 0; i < wide; ++i) {
-            const auto x = std::size_t(x0 + i);
+            const int x = x0 + i;
             if (columns[x].first >= columns[x].last) continue;
-            QRgb* line = tile.data() + std::size_t(i) * std::size_t(height);
+            QRgb* line = tile.data() + cells.first(i);
             const double factor = load(columns[x].first, columns[x].last);
             stack(*mValueAxis, parts, factor, [&](std::size_t component, double top, double bottom) {
                 std::fill(line + toLine(top), line + std::max(toLine(top), toLine(bottom)), rgb[component]);
@@ -115,7 +118,7 @@ void StepStackPlottable::draw(QCPPainter* painter) {
         }
         for (int y = 0; y < height; ++y) {
             QRgb* out = reinterpret_cast<QRgb*>(image.scanLine(y)) + x0;
-            for (int i = 0; i < wide; ++i) out[i] = tile[std::size_t(i) * std::size_t(height) + std::size_t(y)];
+            for (int i = 0; i < wide; ++i) out[i] = tile[cells.offset(i, y)];
         }
     }
     const auto stride = image.bytesPerLine() / qsizetype(sizeof(QRgb));

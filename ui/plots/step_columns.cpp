@@ -1,12 +1,13 @@
 #include "ui/plots/step_columns.h"
+#include "base/indexed.h"
 
 #include <algorithm>
 #include <cmath>
 
 namespace kvscope::ui {
 
-std::vector<StepColumn> stepColumns(double axisLower, double axisUpper, int pixels, int steps) {
-    std::vector<StepColumn> columns(std::size_t(std::max(pixels, 0)));
+Numbered<StepColumn> stepColumns(double axisLower, double axisUpper, int pixels, int steps) {
+    Numbered<StepColumn> columns(std::max(pixels, 0));
     const double perPixel = (axisUpper - axisLower) / std::max(pixels, 1);
     const auto stepAt = [&](int pixel) {
         return std::floor(axisLower + perPixel * pixel + 0.5 + 1e-9); // the step at the column's left edge
@@ -14,7 +15,7 @@ std::vector<StepColumn> stepColumns(double axisLower, double axisUpper, int pixe
     for (int i = 0; i < pixels; ++i) {
         const double left = stepAt(i), right = stepAt(i + 1);
         const double first = left, last = std::max(right, left + 1);
-        auto& column = columns[std::size_t(i)];
+        auto& column = columns[i];
         column.first = int(std::clamp(first, 0.0, double(steps)));
         column.last = int(std::clamp(last, 0.0, double(steps)));
         if (column.last < column.first) column.last = column.first;

@@ -1,7 +1,7 @@
 // Computes which steps each pixel column of a plot shows.
 #pragma once
 
-#include <vector>
+#include "base/indexed.h"
 
 namespace kvscope::ui {
 
@@ -16,6 +16,6 @@ struct StepColumn {
 /// Distributes steps over pixel columns. A step s covers [s - 0.5, s + 0.5) of the axis. Zoomed out, every step belongs
 /// to exactly one column, so that no step is left out or counted twice; zoomed in, neighbouring columns show the same
 /// step.
-std::vector<StepColumn> stepColumns(double axisLower, double axisUpper, int pixels, int steps);
+Numbered<StepColumn> stepColumns(double axisLower, double axisUpper, int pixels, int steps);
 
 } // namespace kvscope::ui

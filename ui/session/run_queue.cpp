@@ -106,9 +106,9 @@ void RunQueue::setStopsAtFailure(bool stops) {
 
 /// The place of the waiting run with which a move changes places.
 std::optional<int> RunQueue::neighbour(int id, int by) const {
-    const auto isWaiting = [this](int at) { return runs_[std::size_t(at)].state == QueueState::Waiting; };
+    const auto isWaiting = [this](int at) { return runs_[at].state == QueueState::Waiting; };
     int at = 0;
-    while (at < int(runs_.size()) && runs_[std::size_t(at)].id != id) ++at;
+    while (at < int(runs_.size()) && runs_[at].id != id) ++at;
     if (at == int(runs_.size()) || !isWaiting(at)) return std::nullopt;
     const int direction = by < 0 ? -1 : 1;
     for (at += direction; at >= 0 && at < int(runs_.size()); at += direction)
@@ -121,7 +121,7 @@ bool RunQueue::canMove(int id, int by) const { return neighbour(id, by).has_valu
 void RunQueue::move(int id, int by) {
     const auto other = neighbour(id, by);
     if (!other) return;
-    std::swap(*findRun(id), runs_[std::size_t(*other)]);
+    std::swap(*findRun(id), runs_[*other]);
     emit changed();
 }
 

@@ -1,6 +1,7 @@
 // Sessions that run one after the other: what was added to the queue waits here until the controller is free.
 #pragma once
 
+#include "base/indexed.h"
 #include "ui/session/session_controller.h"
 
 #include <QObject>
@@ -83,7 +84,7 @@ private:
     void endGroup(int number);
 
     SessionController& controller_;
-    std::vector<QueuedRun> runs_;
+    Numbered<QueuedRun> runs_;
     std::vector<Group> groups_;
     int lastId_ = 0, lastGroup_ = 0;
     int runningId_ = 0; // 0: none of the queue runs

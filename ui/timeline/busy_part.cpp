@@ -28,7 +28,7 @@ std::vector<Sample> samplesOf(const SpanIndex& index) {
     for (int lane = 0; lane < index.laneCount(); ++lane) {
         const std::uint32_t spans = index.lane(lane).spans;
         const auto take = [&](std::uint32_t at, double weight) {
-            const IndexedSpan span = index.at({lane, at});
+            const TimelineSpan span = index.at({lane, at});
             samples.push_back({span.startNs, span.endNs(), weight});
         };
         if (spans <= ofRow + 2 * kExact) {

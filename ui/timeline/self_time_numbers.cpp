@@ -85,7 +85,7 @@ NumberWriter selfTimesOf(const TracePart& part, SelfTimeBy by, const Filter& fil
         kept.set(filter);
         kept.learn(index);
         SelfTimeSum sum(index, part.range->fromNs, part.range->toNs, by,
-                        [&kept](const IndexedSpan& span) { return kept.keeps(span); });
+                        [&kept](const TimelineSpan& span) { return kept.keeps(span); });
         while (!sum.advance(kSpansAtOnce)) {
             checkWanted(sink);
             sink.progress(kReading + (1 - kReading) * double(sum.looked()) / double(sum.spans()));

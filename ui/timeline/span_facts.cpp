@@ -21,7 +21,7 @@ QString argsText(const SpanDetail& detail, int most) {
     QStringList lines;
     for (const auto& [name, value] : detail.args) {
         if (lines.size() == most) {
-            lines << tr("and %1 more").arg(detail.args.size() - std::size_t(most));
+            lines << tr("and %1 more").arg(std::ssize(detail.args) - most);
             break;
         }
         QString text = QString::fromStdString(value).simplified();
@@ -73,12 +73,11 @@ QString bandwidth(std::int64_t bytes, std::int64_t ns, double linkGbps) {
 }
 
 QString nameAndTrack(const TimelineData& data, SpanRef ref) {
-    return QStringLiteral("%1 (%2)").arg(
-        shownName(data, data.index.at(ref)),
-        QString::fromStdString(data.index.tracks()[std::size_t(data.index.lane(ref.lane).track)]));
+    return QStringLiteral("%1 (%2)").arg(shownName(data, data.index.at(ref)),
+                                         QString::fromStdString(data.index.tracks()[data.index.lane(ref.lane).track]));
 }
 
-QString placeOf(const IndexedSpan& span) {
+QString placeOf(const TimelineSpan& span) {
     if (span.step < 0) return {};
     const QString step = tr("step %1").arg(span.step);
     return span.layer < 0 ? step : step + tr(", layer %1").arg(span.layer);
@@ -95,16 +94,15 @@ SpanContext readSpanContext(const TraceReader& reader, int runId, const SpanPlac
     const std::vector<StepRow> steps = reader.steps(runId, step, step);
     if (!steps.empty()) context.step = steps.front();
     if (layer < 0 || steps.empty()) return context;
-    const std::vector<LayerRecord> layers = reader.layers(runId, step);
-    if (std::size_t(layer) < layers.size()) context.layer = layers[std::size_t(layer)];
+    const Numbered<LayerRecord> layers(reader.layers(runId, step));
+    if (layer < layers.count()) context.layer = layers[layer];
     return context;
 }
 
 SpanPlace placeOfSpan(const SpanIndex& index, SpanRef ref) {
     const SpanLane lane = index.lane(ref.lane);
-    const IndexedSpan span = index.at(ref);
-    return {index.tracks()[std::size_t(lane.track)], index.names()[std::size_t(span.name)], span.startNs,
-            span.durationNs, lane.depth};
+    const TimelineSpan span = index.at(ref);
+    return {index.tracks()[lane.track], index.names()[span.name], span.startNs, span.durationNs, lane.depth};
 }
 
 std::optional<SpanRef> spanAtPlace(const SpanIndex& index, const SpanPlace& place) {
@@ -136,8 +134,8 @@ class FactsOfSpan {
 public:
     FactsOfSpan(const TimelineData& data, SpanRef ref, const SpanContext& context, const LinkKnowledge& link)
         : data_(data), ref_(ref), context_(context), link_(link), index_(data.index), span_(index_.at(ref)),
-          name_(index_.names()[std::size_t(span_.name)]), component_(index_.components()[std::size_t(span_.name)]),
-          track_(index_.tracks()[std::size_t(index_.lane(ref.lane).track)]),
+          name_(index_.names()[span_.name]), component_(index_.components()[span_.name]),
+          track_(index_.tracks()[index_.lane(ref.lane).track]),
           isStep_(track_ == kHostTrack && span_.layer < 0 && index_.lane(ref.lane).depth == 0),
           toDevice_(name_ == kToDeviceName), toHost_(name_ == kToHostName), offloading_(component_ == "offloading") {}
 
@@ -272,7 +270,7 @@ private:
     const SpanContext& context_;
     const LinkKnowledge& link_;
     const SpanIndex& index_;
-    const IndexedSpan span_;
+    const TimelineSpan span_;
     const std::string &name_, &component_, &track_;
     const bool isStep_, toDevice_, toHost_, offloading_;
     SpanFacts facts_;

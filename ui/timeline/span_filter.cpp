@@ -44,7 +44,7 @@ SpanFilter::Share SpanFilter::shareOf(const SpanIndex& index, int lane, const Sp
     std::array<std::pair<int, std::int64_t>, kPlaces * kAtEach> byName;
     std::size_t names = 0;
     const auto look = [&](std::uint32_t i) {
-        const IndexedSpan span = index.at({lane, i});
+        const TimelineSpan span = index.at({lane, i});
         const std::int64_t time = std::max<std::int64_t>(span.durationNs, 1);
         all += time;
         if (!keeps(span)) return;

@@ -19,9 +19,8 @@ public:
     bool active() const { return active_; }
     /// Whether a span matches the filter. A span without a layer or a step is in no set of layers or steps. A filter
     /// for a component counts the spans of whole steps and layers as `other` and transfers as offloading.
-    bool keeps(const IndexedSpan& span) const {
-        return !active_ ||
-               (names_[std::size_t(span.name)] && filter_.hasLayer(span.layer) && filter_.hasStep(span.step));
+    bool keeps(const TimelineSpan& span) const {
+        return !active_ || (names_[span.name] && filter_.hasLayer(span.layer) && filter_.hasStep(span.step));
     }
     /// How much of a bar's time is kept, 0..1, and the name that most of it has. A bar of many spans is judged by some
     /// thirty of them, so that a frame costs the same however many there are.
@@ -34,7 +33,7 @@ public:
 private:
     Filter filter_;
     bool active_ = false;
-    std::vector<bool> names_; // by name: component and text match
+    Numbered<bool> names_; // by name: component and text match
 };
 
 } // namespace kvscope::ui

@@ -48,8 +48,8 @@ QFont TimelineCanvas::smallFont() const {
 /// The width of a track's title is measured once, because the layout is made anew with every piece that is read.
 int TimelineCanvas::titleWidth(const TimelineRow& row, const QFontMetrics& metrics) const {
     if (row.curve >= 0) return metrics.horizontalAdvance(trackTitle(data_, row));
-    if (titleWidths_.size() <= std::size_t(row.track)) titleWidths_.resize(std::size_t(row.track) + 1, -1);
-    int& width = titleWidths_[std::size_t(row.track)];
+    if (titleWidths_.count() <= row.track) titleWidths_.resize(row.track + 1, -1);
+    int& width = titleWidths_[row.track];
     if (width < 0) width = metrics.horizontalAdvance(trackTitle(data_, row));
     return width;
 }
@@ -208,7 +208,7 @@ void TimelineCanvas::toggleFold(int track) {
 
 void TimelineCanvas::foldAll(bool folded) {
     arrangement_.folded.clear();
-    for (int track = 0; folded && track < int(data_.index.tracks().size()); ++track) arrangement_.folded.insert(track);
+    for (int track = 0; folded && track < data_.index.tracks().count(); ++track) arrangement_.folded.insert(track);
     ++scene_.revision;
     layOut();
 }
@@ -271,9 +271,9 @@ void TimelineCanvas::setCursorStep(std::optional<TimeRange> step) {
 }
 
 void TimelineCanvas::reveal(SpanRef ref) {
-    const IndexedSpan span = data_.index.at(ref);
+    const TimelineSpan span = data_.index.at(ref);
     const int track = data_.index.lane(ref.lane).track;
-    if (const std::string key = "track " + data_.index.tracks()[std::size_t(track)]; arrangement_.hidden.contains(key))
+    if (const std::string key = "track " + data_.index.tracks()[track]; arrangement_.hidden.contains(key))
         setHidden(key, false);
     if (!scene_.layout.rowOf(ref.lane)) toggleFold(track);
     if (const TimelineRow* row = scene_.layout.rowOf(ref.lane)) {
@@ -293,7 +293,7 @@ void TimelineCanvas::reveal(SpanRef ref) {
 
 void TimelineCanvas::fit() {
     if (scene_.selected) {
-        const IndexedSpan span = data_.index.at(*scene_.selected);
+        const TimelineSpan span = data_.index.at(*scene_.selected);
         const double length = std::max(double(span.durationNs), kLeastNs);
         zoomTo({double(span.startNs) - length * 0.1, double(span.startNs) + length * 1.1});
     } else if (scene_.range) {

@@ -143,7 +143,7 @@ private:
     TrackArrangement arrangement_;
     int gutter_ = 0;
     mutable QFont titlesFont_;
-    mutable std::vector<int> titleWidths_; // of each track; -1: not measured
+    mutable Numbered<int> titleWidths_; // of each track; -1: not measured
     QScrollBar* scrollBar_;
     ZoomHistory<TimeRange> history_;
     Gesture gesture_ = Gesture::None;

@@ -46,8 +46,8 @@ QRgb textOn(QRgb colour) {
     return light > 140 ? qRgb(20, 24, 30) : qRgb(250, 251, 253);
 }
 
-const std::vector<QRgb>& SpanColours::of(std::uint64_t table, const std::vector<std::string>& components,
-                                         const Theme& theme) {
+const Numbered<QRgb>& SpanColours::of(std::uint64_t table, const std::vector<std::string>& components,
+                                      const Theme& theme) {
     if (theme_ != theme.id || table_ != table) colours_.clear();
     theme_ = theme.id;
     table_ = table;

@@ -25,10 +25,10 @@ QRgb textOn(QRgb colour);
 /// another run (TimelineData::table).
 class SpanColours {
 public:
-    const std::vector<QRgb>& of(std::uint64_t table, const std::vector<std::string>& names, const Theme& theme);
+    const Numbered<QRgb>& of(std::uint64_t table, const std::vector<std::string>& names, const Theme& theme);
 
 private:
-    std::vector<QRgb> colours_;
+    Numbered<QRgb> colours_; // [name]
     std::uint64_t table_ = 0;
     QString theme_;
 };

@@ -19,9 +19,7 @@ namespace {
 using Source = GaugeInfo::Source;
 
 QString tr(const char* text) { return QCoreApplication::translate("TimelineCurves", text); }
-const Gauge& gaugeOf(const TimelineData& data, int curve) {
-    return data.gauges[std::size_t(curve - StepCounters::kCount)];
-}
+const Gauge& gaugeOf(const TimelineData& data, int curve) { return data.gauges[curve - StepCounters::kCount]; }
 StepCounters::Counter counterOf(int curve) { return StepCounters::Counter(curve); }
 
 QString numberText(double value) {

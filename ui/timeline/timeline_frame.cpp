@@ -103,9 +103,9 @@ void TimelinePainter::drawMinimap(QPainter& painter, const TimelineScene& scene)
                 lanes.back() = row.lane;
         }
         if (lanes.size() > 4) lanes.resize(4);
-        std::vector<QRgb> line;
+        Numbered<QRgb> line;
         for (std::size_t i = 0; i < lanes.size(); ++i) {
-            line.assign(std::size_t(pixels.width()), theme_->raised.rgb());
+            line.assign(pixels.width(), theme_->raised.rgb());
             fillLine(scene, lanes[i], whole, line, nullptr);
             const int top = int(double(pixels.height()) * double(i) / double(lanes.size())) + int(ratio_);
             const int bottom = int(double(pixels.height()) * double(i + 1) / double(lanes.size())) - int(ratio_);
@@ -199,7 +199,7 @@ QRectF TimelinePainter::rectOf(const TimelineScene& scene, SpanRef ref) const {
 }
 
 QRectF TimelinePainter::rectIn(const TimelineScene& scene, const TimelineRow& row, SpanRef ref) const {
-    const IndexedSpan span = scene.data->index.at(ref);
+    const TimelineSpan span = scene.data->index.at(ref);
     const double left = areas_.xOf(double(span.startNs), scene.window),
                  right = areas_.xOf(double(span.endNs()), scene.window);
     return {left, double(areas_.body.top() + row.y - scene.scroll), std::max(right - left, 1.0), row.height - 2.0};

@@ -22,7 +22,7 @@ constexpr double kUnmatched = 0.78; // how far what a search did not find fades
 } // namespace
 
 QRgb TimelinePainter::colourOf(const TimelineScene& scene, int name, bool kept) const {
-    const QRgb colour = (*colours_)[std::size_t(name)];
+    const QRgb colour = (*colours_)[name];
     if (kept && (scene.data->matches.empty() || scene.data->isMatch(name))) return colour;
     return mixed(colour, theme_->plotBackground.rgb(), kUnmatched);
 }
@@ -60,13 +60,13 @@ void TimelinePainter::drawBody(const TimelineScene& scene, const std::vector<Tim
     bodyKey_ = key;
     if (body_.size() != pixels) body_ = QImage(pixels, QImage::Format_RGB32);
     body_.setDevicePixelRatio(ratio_);
-    const auto width = std::size_t(pixels.width());
-    ground_.assign(width, theme_->plotBackground.rgb());
+    ground_.assign(pixels.width(), theme_->plotBackground.rgb());
     for (const TimeTick& tick : ticks) {
         const double x = (tick.ns - scene.window.from) / scene.window.size() * pixels.width();
-        if (x >= 0 && x < pixels.width()) ground_[std::size_t(x)] = theme_->plotGrid.rgb();
+        if (x >= 0 && x < pixels.width()) ground_[int(x)] = theme_->plotGrid.rgb();
     }
-    for (int y = 0; y < pixels.height(); ++y) std::memcpy(body_.scanLine(y), ground_.data(), width * sizeof(QRgb));
+    for (int y = 0; y < pixels.height(); ++y)
+        std::memcpy(body_.scanLine(y), ground_.data(), ground_.size() * sizeof(QRgb));
     labels_.clear();
     busyShare_.assign(scene.layout.rows.size(), -1);
     for (std::size_t i = 0; i < scene.layout.rows.size(); ++i) {
@@ -84,7 +84,7 @@ void TimelinePainter::drawBody(const TimelineScene& scene, const std::vector<Tim
         busyShare_[i] = std::min(1.0, busy / scene.window.size());
         const int gap = std::max(1, int(std::lround(2 * ratio_)));
         for (int y = std::max(top, 0); y < std::min(top + height - gap, pixels.height()); ++y)
-            std::memcpy(body_.scanLine(y), line_.data(), width * sizeof(QRgb));
+            std::memcpy(body_.scanLine(y), line_.data(), line_.size() * sizeof(QRgb));
         for (std::size_t label = before; label < labels_.size(); ++label) {
             labels_[label].where.moveTop(row.y - scene.scroll + areas_.body.top());
             labels_[label].where.setHeight(row.height - 2);
@@ -93,9 +93,9 @@ void TimelinePainter::drawBody(const TimelineScene& scene, const std::vector<Tim
 }
 
 /// One line of pixels for all rows of a lane. @return the time that is busy in the window
-double TimelinePainter::fillLine(const TimelineScene& scene, int lane, const TimeRange& window, std::vector<QRgb>& line,
+double TimelinePainter::fillLine(const TimelineScene& scene, int lane, const TimeRange& window, Numbered<QRgb>& line,
                                  std::vector<Label>* labels) {
-    const int width = int(line.size());
+    const int width = line.count();
     const double perPixel = window.size() / width;
     columns_.assign(line.size(), {});
     double busy = 0;
@@ -104,7 +104,7 @@ double TimelinePainter::fillLine(const TimelineScene& scene, int lane, const Tim
     const bool filtering = filter.active();
     const auto put = [&](int x, float busyNs, int name, const SpanFilter::Share& share) {
         if (x < 0 || x >= width) return;
-        Column& column = columns_[std::size_t(x)];
+        Column& column = columns_[x];
         column.busyNs += busyNs;
         if (busyNs > column.nameNs) column.nameNs = busyNs, column.name = name;
         if (!filtering || share.name < 0) return;
@@ -139,18 +139,18 @@ double TimelinePainter::fillLine(const TimelineScene& scene, int lane, const Tim
             const QRgb colour = colourOf(scene, bar.name, kept);
             std::fill(line.begin() + left, line.begin() + right, colour);
             if (right - left > 3) // tells neighbours of one colour apart
-                line[std::size_t(right) - 1] = mixed(colour, theme_->plotBackground.rgb(), 0.55);
+                line[right - 1] = mixed(colour, theme_->plotBackground.rgb(), 0.55);
             if (labels && right - left >= kLeastLabel * ratio_)
                 labels->push_back(
                     {{areas_.body.left() + left / ratio_, 0, (right - left) / ratio_, 0}, {lane, bar.first}, colour});
         });
     for (int x = 0; x < width; ++x) {
-        const Column& column = columns_[std::size_t(x)];
+        const Column& column = columns_[x];
         if (column.name < 0) continue;
         // Where the filter keeps something, the pixel shows that, as strongly as it is busy.
         const bool shows = filtering && column.keptName >= 0;
         const double share = std::min(1.0, double(shows ? column.keptNs : column.busyNs) / perPixel);
-        QRgb& pixel = line[std::size_t(x)];
+        QRgb& pixel = line[x];
         pixel = mixed(pixel, colourOf(scene, shows ? column.keptName : column.name, shows || !filtering),
                       kFaintest + (1 - kFaintest) * share);
     }
@@ -170,7 +170,7 @@ void TimelinePainter::drawCurve(const TimelineScene& scene, const TimelineRow& r
         return bottom - int(std::lround(share * (height - 1 - thick)));
     };
     const int zero = yOf(0);
-    stretches_.assign(std::size_t(width), {});
+    stretches_.assign(width, {});
     int lastTop = 0, lastBottom = 0; // of the curve in the column before
     bool joined = false;             // there was one
     for (int x = 0; x < width; ++x) {
@@ -181,7 +181,7 @@ void TimelinePainter::drawCurve(const TimelineScene& scene, const TimelineRow& r
             continue;
         }
         const int ownTop = yOf(double(high)) - thick + 1, ownBottom = yOf(double(low));
-        Stretch& stretch = stretches_[std::size_t(x)];
+        Stretch& stretch = stretches_[x];
         stretch.above = joined ? std::min(ownTop, lastBottom) : ownTop; // steps of the curve are joined
         stretch.below = joined ? std::max(ownBottom, lastTop) : ownBottom;
         stretch.first = std::min(stretch.above, zero);
@@ -193,7 +193,7 @@ void TimelinePainter::drawCurve(const TimelineScene& scene, const TimelineRow& r
     for (int y = std::max(0, top); y <= std::min(bottom, body_.height() - 1); ++y) { // by rows, as memory lies
         auto* line = reinterpret_cast<QRgb*>(body_.scanLine(y));
         for (int x = 0; x < width; ++x) {
-            const Stretch& stretch = stretches_[std::size_t(x)];
+            const Stretch& stretch = stretches_[x];
             if (y >= stretch.first && y <= stretch.last)
                 line[x] = y >= stretch.above && y <= stretch.below ? strong : soft;
         }
@@ -212,13 +212,13 @@ void TimelinePainter::drawLabels(QPainter& painter, const TimelineScene& scene, 
     QRgb pen = 0;
     for (const Label& label : labels_) {
         const QRectF where = label.where.adjusted(4, 0, -3, 0);
-        const IndexedSpan span = scene.data->index.at(label.span);
+        const TimelineSpan span = scene.data->index.at(label.span);
         const QRgb wanted = textOn(label.behind);
         if (wanted != pen) painter.setPen(QColor::fromRgb(pen = wanted));
         const double y = where.top() + (where.height() - metrics.height()) / 2;
         // Elided to a multiple of 6 pixels, so that a pan finds the same text again.
         const int bucket = int(std::min(where.width() / 6, 100.0));
-        const std::string& name = scene.data->index.names()[std::size_t(span.name)];
+        const std::string& name = scene.data->index.names()[span.name];
         const bool own = name == "layer" || name == nameOf(Phase::Decode) || name == nameOf(Phase::Prefill);
         const TextKey key{span.name, own ? span.step : -1, own ? span.layer : -1, bucket};
         const auto elided = [&](double width) {

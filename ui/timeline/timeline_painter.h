@@ -58,7 +58,7 @@ private:
     };
     void drawBody(const TimelineScene& scene, const std::vector<TimeTick>& ticks);
     void drawCurve(const TimelineScene& scene, const TimelineRow& row, int top, int height);
-    double fillLine(const TimelineScene& scene, int lane, const TimeRange& window, std::vector<QRgb>& line,
+    double fillLine(const TimelineScene& scene, int lane, const TimeRange& window, Numbered<QRgb>& line,
                     std::vector<Label>* labels);
     QRgb colourOf(const TimelineScene& scene, int name, bool kept) const;
     void drawMinimap(QPainter& painter, const TimelineScene& scene);
@@ -77,16 +77,16 @@ private:
     QFont font_;
     TimelineAreas areas_;
     SpanColours spanColours_;
-    const std::vector<QRgb>* colours_ = nullptr;
+    const Numbered<QRgb>* colours_ = nullptr;
     QImage body_, minimap_;
     BodyKey bodyKey_;
     quint64 minimapRevision_ = 0;
     std::uint64_t minimapTable_ = 0; // of names
     TimeRange minimapOf_;            // what it shows
     QString minimapTheme_;
-    std::vector<QRgb> ground_, line_;
-    std::vector<Column> columns_;
-    std::vector<Stretch> stretches_;
+    Numbered<QRgb> ground_, line_;
+    Numbered<Column> columns_;
+    Numbered<Stretch> stretches_;
     std::vector<Label> labels_;
     std::vector<double> busyShare_; // by row of the layout, over the window; < 0: not drawn
     QHash<TextKey, QStaticText> texts_;

@@ -180,15 +180,15 @@ void TimelinePanel::showTimes(std::vector<SelfTime> all, TimeRange range, bool m
     const std::set<TimesName> chosen = chosenTimes();
     allTimes_ = std::move(all);
     timesRange_ = range;
-    const std::span rows(allTimes_.data(), std::min(allTimes_.size(), kMostLines));
+    const NumberedSpan<const SelfTime> rows(allTimes_.data(), std::min(allTimes_.size(), kMostLines));
     if (rows.size() < allTimes_.size())
         title += tr(" The %1 longest of %2 names; Copy takes all.")
                      .arg(formatCount(std::int64_t(rows.size())), formatCount(std::int64_t(allTimes_.size())));
     timesTitle_->setText(title);
     times_->setSortingEnabled(false); // while it is filled
-    times_->setRowCount(int(rows.size()));
-    for (int line = 0; line < int(rows.size()); ++line) {
-        const SelfTime& row = rows[std::size_t(line)];
+    times_->setRowCount(rows.count());
+    for (int line = 0; line < rows.count(); ++line) {
+        const SelfTime& row = rows[line];
         auto* name = new QTableWidgetItem(readableName(row.name));
         name->setData(kRankRole, line);
         times_->setItem(line, 0, name);
@@ -295,8 +295,8 @@ std::vector<ShortcutText> TimelinePanel::gestures() {
 
 void TimelinePanel::showNotes(const std::vector<Note>& notes) {
     notes_->setRowCount(int(notes.size()));
-    for (int line = 0; line < int(notes.size()); ++line) {
-        const Note& note = notes[std::size_t(line)];
+    for (int line = -1; const Note& note : notes) {
+        ++line;
         auto* when = new NumberItem(formatTime(double(note.startNs), 1), double(note.startNs));
         when->setData(Qt::UserRole + 1, qint64(note.id));
         notes_->setItem(line, 0, when);

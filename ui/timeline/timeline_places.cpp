@@ -60,7 +60,7 @@ std::optional<SpanRef> TimelineCanvas::spanAt(QPointF where) const {
     double best = reach;
     const std::uint32_t next = data_.index.lowerBound(row->lane, std::int64_t(ns));
     for (std::uint32_t i = next > 0 ? next - 1 : 0; i < std::min(next + 1, data_.index.lane(row->lane).spans); ++i) {
-        const IndexedSpan span = data_.index.at({row->lane, i});
+        const TimelineSpan span = data_.index.at({row->lane, i});
         const double away = std::max({0.0, double(span.startNs) - ns, ns - double(span.endNs())});
         if (away <= best) {
             best = away;

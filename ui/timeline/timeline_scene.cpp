@@ -11,6 +11,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <numeric>
 
 namespace kvscope::ui {
 
@@ -80,13 +81,12 @@ std::vector<TimelineRow> rowsOf(const TimelineData& data, const TrackArrangement
     addCurves(curves.above);
     const SpanIndex& index = data.index;
     std::vector<int> tracks(index.tracks().size());
-    for (std::size_t i = 0; i < tracks.size(); ++i) tracks[i] = int(i);
+    std::iota(tracks.begin(), tracks.end(), 0);
     const bool foreign = index.trackOf(kHostTrack) < 0;
-    std::vector<int> ranks; // computed once for each track, of which a run may have thousands
+    Numbered<int> ranks; // computed once for each track, of which a run may have thousands
     for (const std::string& track : index.tracks()) ranks.push_back(rank(track, foreign));
     std::stable_sort(tracks.begin(), tracks.end(), [&](int a, int b) {
-        const auto x = std::size_t(a), z = std::size_t(b);
-        return ranks[x] != ranks[z] ? ranks[x] < ranks[z] : comesBefore(index.tracks()[x], index.tracks()[z]);
+        return ranks[a] != ranks[b] ? ranks[a] < ranks[b] : comesBefore(index.tracks()[a], index.tracks()[b]);
     });
     std::map<std::tuple<int, int, int>, int> lanes; // track, depth, row: lane
     for (int lane = 0; lane < index.laneCount(); ++lane) {
@@ -154,9 +154,9 @@ TimeRange mapOf(const TimelineScene& scene) {
 }
 
 void TimelineData::append(const GaugeBatch& batch) {
-    std::vector<std::vector<GaugeSeries::Sample>> samples(batch.tracks.size());
+    Numbered<std::vector<GaugeSeries::Sample>> samples(int(batch.tracks.size())); // [track]
     for (const GaugeSample& sample : batch.samples)
-        samples[std::size_t(sample.track)].push_back({sample.startNs, sample.endNs, sample.value});
+        samples[sample.track].push_back({sample.startNs, sample.endNs, sample.value});
     for (std::size_t track = 0; track < samples.size(); ++track) {
         const GaugeInfo& info = batch.tracks[track];
         auto at = std::find_if(gauges.begin(), gauges.end(), [&](const Gauge& gauge) {
@@ -213,18 +213,18 @@ const TimelineRow* TimelineLayout::rowOf(int lane) const {
 
 std::string trackKey(const TimelineData& data, const TimelineRow& row) {
     if (row.curve >= 0) return "curve " + curveId(data, row.curve);
-    return row.track >= 0 ? "track " + data.index.tracks()[std::size_t(row.track)] : std::string();
+    return row.track >= 0 ? "track " + data.index.tracks()[row.track] : std::string();
 }
 
 QString trackTitle(const TimelineData& data, const TimelineRow& row) {
     if (row.curve >= 0) return curveTitle(data, row.curve);
-    return row.track >= 0 ? readableName(data.index.tracks()[std::size_t(row.track)]) : QString();
+    return row.track >= 0 ? readableName(data.index.tracks()[row.track]) : QString();
 }
 
 QString shortTrackTitle(const TimelineData& data, const TimelineRow& row) {
     const QString title = trackTitle(data, row);
     if (row.curve >= 0 || row.track < 0) return title;
-    const std::string& track = data.index.tracks()[std::size_t(row.track)];
+    const std::string& track = data.index.tracks()[row.track];
     for (const auto& [kind, brief] : {std::pair(kToDeviceTrack, kToDeviceName), {kToHostTrack, kToHostName}})
         if (isLinkTrack(track, kind)) return QString::fromUtf8(brief) + title.mid(qsizetype(kind.size()));
     return title;
@@ -243,21 +243,21 @@ TimelineAreas TimelineAreas::of(QSize size, int wanted) {
 
 QString readableName(std::string_view name) {
     constexpr qsizetype kLongest = 500; // of a C++ template it may have ten thousand; measuring them takes a frame
-    if (name.size() <= std::size_t(kLongest)) return QString::fromUtf8(name.data(), qsizetype(name.size()));
+    if (std::ssize(name) <= kLongest) return QString::fromUtf8(name.data(), qsizetype(name.size()));
     const QString text = QString::fromUtf8(name.data(), std::min<qsizetype>(qsizetype(name.size()), 4 * kLongest + 4));
     return text.size() <= kLongest ? text : text.left(kLongest - 1) + QStringLiteral("…");
 }
 
-QString shownName(const TimelineData& data, const IndexedSpan& span) {
-    const std::string& name = data.index.names()[std::size_t(span.name)];
+QString shownName(const TimelineData& data, const TimelineSpan& span) {
+    const std::string& name = data.index.names()[span.name];
     if (name == "layer" && span.layer >= 0) return QStringLiteral("layer %1").arg(span.layer);
     if ((name == "decode" || name == "prefill") && span.step >= 0)
         return QStringLiteral("%1 %2").arg(QString::fromStdString(name)).arg(span.step);
     return readableName(name);
 }
 
-QString shortName(const TimelineData& data, const IndexedSpan& span) {
-    const std::string_view name = data.index.names()[std::size_t(span.name)];
+QString shortName(const TimelineData& data, const TimelineSpan& span) {
+    const std::string_view name = data.index.names()[span.name];
     if (name == "layer") return span.layer < 0 ? QString() : QString::number(span.layer);
     if (name == nameOf(Phase::Decode) || name == nameOf(Phase::Prefill))
         return span.step < 0 ? QString() : QString::number(span.step);

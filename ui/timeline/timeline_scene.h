@@ -45,18 +45,18 @@ struct TimelineData {
     std::uint64_t table = 0;
     SpanIndex index;
     StepCounters counters;
-    std::vector<Gauge> gauges;
+    Numbered<Gauge> gauges;
     std::vector<Note> notes;
-    std::vector<bool> matches; // by name; empty: nothing is searched for
-    SpanFilter filter;         // spans that do not match fade
-    bool incomplete = false;   // steps were dropped: what counts them is a lower bound
+    Numbered<bool> matches;  // by name; empty: nothing is searched for
+    SpanFilter filter;       // spans that do not match fade
+    bool incomplete = false; // steps were dropped: what counts them is a lower bound
 
     bool empty() const { return index.size() == 0 && gauges.empty(); }
     TimeRange whole() const; // of everything, a little wider; [0, 1) ms when there is nothing
     TimeRange busy() const;  // without the few spans that lie far from all others, if there are such (busy_part.h)
     /// The time from the first step to the last, a little wider; busy() where there are no steps.
     TimeRange steps(bool decodeOnly = false) const;
-    bool isMatch(int name) const { return std::size_t(name) < matches.size() && matches[std::size_t(name)]; }
+    bool isMatch(int name) const { return name < matches.count() && matches[name]; }
     void append(const GaugeBatch& batch);
 
 private:
@@ -145,9 +145,9 @@ TimeRange mapOf(const TimelineScene& scene);
 /// As much of a span's or track's name as a person reads.
 QString readableName(std::string_view name);
 /// "layer 12" where the name alone says too little, else the name.
-QString shownName(const TimelineData& data, const IndexedSpan& span);
+QString shownName(const TimelineData& data, const TimelineSpan& span);
 /// Where there is no room for all of it: the number of a step or layer, "add_kernel" of "void at::add_kernel<4>(int)".
-QString shortName(const TimelineData& data, const IndexedSpan& span);
+QString shortName(const TimelineData& data, const TimelineSpan& span);
 
 /// In words, what the opening window leaves out on one side; empty: nothing, or another window is shown.
 QString beyondText(const TimelineScene& scene, bool left);

@@ -30,7 +30,7 @@ QString rangeSql(int runId, const TimeRange& range, const std::string& track) {
 
 QString spanSql(int runId, const TimelineData& data, SpanRef ref) {
     const SpanLane lane = data.index.lane(ref.lane);
-    const IndexedSpan span = data.index.at(ref);
+    const TimelineSpan span = data.index.at(ref);
     return QStringLiteral(
                "SELECT %1\nFROM v_span\nWHERE run_id = %2 AND start_ns = %3 AND duration_ns = %4 AND depth = "
                "%5\n  AND track = %6 AND name = %7;")
@@ -39,7 +39,7 @@ QString spanSql(int runId, const TimelineData& data, SpanRef ref) {
         .arg(span.startNs)
         .arg(span.durationNs)
         .arg(lane.depth)
-        .arg(quoted(data.index.tracks()[std::size_t(lane.track)]), quoted(data.index.names()[std::size_t(span.name)]));
+        .arg(quoted(data.index.tracks()[lane.track]), quoted(data.index.names()[span.name]));
 }
 
 QString nameSql(int runId, const std::string& name) {
@@ -59,7 +59,7 @@ QString trackSql(int runId, const std::string& track) {
 
 QString curveSql(int runId, const TimelineData& data, int curve) {
     if (isGauge(curve)) {
-        const GaugeInfo& info = data.gauges[std::size_t(curve - StepCounters::kCount)].info;
+        const GaugeInfo& info = data.gauges[curve - StepCounters::kCount].info;
         if (info.source == GaugeInfo::Source::Interval)
             return QStringLiteral("SELECT start_ns, duration_ns, value, value * 1e9 / nullif(duration_ns, 0) AS "
                                   "per_second\nFROM v_counter\nWHERE run_id = %1 AND track = %2\nORDER BY start_ns;")

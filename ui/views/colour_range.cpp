@@ -1,4 +1,5 @@
 #include "ui/views/colour_range.h"
+#include "base/indexed.h"
 
 #include <algorithm>
 #include <cmath>
@@ -24,8 +25,8 @@ std::vector<float> sampledCells(const StepPyramid& data) {
     return sample;
 }
 
-double percentile(const std::vector<float>& sorted, double part) {
-    return sorted.empty() ? 0 : double(sorted[std::size_t(double(sorted.size() - 1) * part)]);
+double percentile(NumberedSpan<const float> sorted, double part) {
+    return sorted.empty() ? 0 : double(sorted[int((sorted.count() - 1) * part)]);
 }
 
 } // namespace

@@ -177,16 +177,16 @@ void NeedleLanes::applyTheme(const Theme& theme) {
 }
 
 QString NeedleLanes::tooltip(double step, double lane) const {
-    const auto n = std::lround(lane), at = std::lround(step);
-    if (n < 0 || std::size_t(n) >= needles_.size() || at < 0 || at >= known_) return {};
-    const NeedlePlace& needle = needles_[std::size_t(n)];
-    const std::vector<NeedleSight>& steps = sights_[std::size_t(n)];
-    const auto found = std::lower_bound(steps.begin(), steps.end(), int(at),
+    const int n = int(std::lround(lane)), at = int(std::lround(step));
+    if (n < 0 || n >= needles_.count() || at < 0 || at >= known_) return {};
+    const NeedlePlace& needle = needles_[n];
+    const std::vector<NeedleSight>& steps = sights_[n];
+    const auto found = std::lower_bound(steps.begin(), steps.end(), at,
                                         [](const NeedleSight& each, int wanted) { return each.step < wanted; });
     const NeedleSight sight = found != steps.end() && found->step == at ? *found : NeedleSight();
     QString html = QStringLiteral("<b>%1</b>: %2<br>%3")
                        .arg(QString::fromStdString(needle.name).toHtmlEscaped(),
-                            QString::fromStdString(needle.value).toHtmlEscaped(), stepName(int(at)));
+                            QString::fromStdString(needle.value).toHtmlEscaped(), stepName(at));
     if (sight.choosing == 0) return html + tr("<br>No head chose blocks in this step");
     html +=
         tr("<br>Selected by %1 of %2 heads of all layers").arg(formatCount(sight.heads), formatCount(sight.choosing));

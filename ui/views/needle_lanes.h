@@ -2,6 +2,7 @@
 // blocks in it.
 #pragma once
 
+#include "base/indexed.h"
 #include "profiler/read/needle_evidence.h"
 #include "ui/frame/workspace.h"
 #include "ui/plots/legend_strip.h"
@@ -59,8 +60,8 @@ private:
     const int mainRow_; // of the plot's layout, without the lanes
     NeedlePlottable* plottable_ = nullptr;
     std::vector<QCPItemRect*> frames_;
-    std::vector<NeedlePlace> needles_;             // with a lane, the one that is asked for first
-    std::vector<std::vector<NeedleSight>> sights_; // [needle]: its steps, ascending
+    Numbered<NeedlePlace> needles_;             // with a lane, the one that is asked for first
+    Numbered<std::vector<NeedleSight>> sights_; // [needle]: its steps, ascending
     std::vector<NeedleAnswer> answers_;
     RunRow row_;
     RunKey key_;

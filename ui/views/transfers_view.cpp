@@ -75,15 +75,15 @@ public:
         });
         legend_ = new LegendStrip(&canvas());
         canvas().plotLayout()->addElement(0, 0, legend_);
-        for (int i = 0; i < kPanels; ++i) {
+        for (std::size_t i = 0; i < kPanels; ++i) {
             // Captions above the panels: four rotated labels would run into each other in a low window.
             auto* caption = new QCPTextElement(&canvas());
             caption->setTextFlags(Qt::AlignLeft | Qt::AlignBottom);
             caption->setMargins(QMargins(2, 4, 0, 0));
             canvas().plotLayout()->addElement(canvas().plotLayout()->rowCount(), 0, caption);
-            captions_[std::size_t(i)] = caption;
+            captions_[i] = caption;
             QCPAxisRect* panel = canvas().addPanel(false);
-            panels_[std::size_t(i)] = panel;
+            panels_[i] = panel;
             const bool last = i + 1 == kPanels;
             panel->setMinimumMargins(QMargins(15, 2, 15, last ? 15 : 4)); // room for the curves in a low window
             panel->setMinimumSize(50, 16);
@@ -91,7 +91,7 @@ public:
             panel->axis(QCPAxis::atBottom)->setTickLabels(last);
             auto* beyond = new QCPGraph(panel->axis(QCPAxis::atBottom), panel->axis(QCPAxis::atLeft));
             beyond->setLineStyle(QCPGraph::lsNone);
-            beyond_[std::size_t(i)] = beyond;
+            beyond_[i] = beyond;
             auto* label = new QCPItemText(&canvas());
             label->setClipToAxisRect(false);
             label->position->setAxisRect(panel); // beside the caption, where no curve is
@@ -100,7 +100,7 @@ public:
             label->setPositionAlignment(Qt::AlignRight | Qt::AlignBottom);
             label->setPadding({0, 0, 0, 6});
             label->setVisible(false);
-            labels_[std::size_t(i)] = label;
+            labels_[i] = label;
         }
         keepEquallyHigh(canvas(), {panels_.begin(), panels_.end()});
         rebuildSides();
@@ -348,9 +348,9 @@ private:
     /// Value axes follow what is visible, so that zooming in shows small differences.
     void fitValues() {
         const QCPRange visible = canvas().visibleX();
-        for (int i = 0; i < kPanels; ++i) {
+        for (std::size_t i = 0; i < kPanels; ++i) {
             HighestPoints points; // of the hit rate what is missing, because its outliers are low
-            for (const auto& side : sides_) addExtremes(*side->curves[std::size_t(i)], visible, i == HitRate, points);
+            for (const auto& side : sides_) addExtremes(*side->curves[i], visible, i == HitRate, points);
             HighestPoints::Result found = points.result();
             if (range_->currentIndex() == 1 && !found.beyond.empty()) {
                 found.highest = found.beyond.front().y();
@@ -362,17 +362,17 @@ private:
                 const double low = high <= 50 ? std::max(0.0, std::floor((100 - high) / 10) * 10 - 2) : -2;
                 range = {low, 100 + 0.03 * (100 - low)};
             }
-            markBeyond(std::size_t(i), found.beyond, range);
-            canvas().setFullY(i, range);
-            QCPAxis* axis = panels_[std::size_t(i)]->axis(QCPAxis::atLeft);
-            setUnitAxis(axis, titles_[std::size_t(i)], kUnits[std::size_t(i)]);
-            captions_[std::size_t(i)]->setText(axis->label());
+            markBeyond(i, found.beyond, range);
+            canvas().setFullY(int(i), range);
+            QCPAxis* axis = panels_[i]->axis(QCPAxis::atLeft);
+            setUnitAxis(axis, titles_[i], kUnits[i]);
+            captions_[i]->setText(axis->label());
             axis->setLabel({});
             const bool dots = visible.size() <= 120; // few steps are points, not a curve
             QColor fill = runColour(0);
             fill.setAlpha(36);
             for (const auto& side : sides_) {
-                CurvePlottable* curve = side->curves[std::size_t(i)];
+                CurvePlottable* curve = side->curves[i];
                 curve->setDots(dots);
                 curve->setFill(i != HitRate && sides_.size() == 1 ? QBrush(fill) : QBrush(Qt::NoBrush));
             }

@@ -2,6 +2,8 @@
 // spans. The keyboard alone is enough.
 #pragma once
 
+#include "base/indexed.h"
+
 #include <QPointer>
 #include <QString>
 #include <QStringList>
@@ -56,7 +58,7 @@ private:
 
     Entries entries_;
     Typed typed_;
-    std::vector<PaletteEntry> all_, shown_;
+    Numbered<PaletteEntry> all_, shown_;
     QStringList recent_;
     QLineEdit* field_;
     QListWidget* list_;

@@ -1,5 +1,6 @@
 #include "ui/widgets/comparison_table.h"
 
+#include "base/indexed.h"
 #include "ui/frame/as_written.h"
 
 #include <QEvent>
@@ -64,7 +65,7 @@ void ComparisonTable::fitColumns() {
     QFont bold = horizontalHeader()->font(); // the theme draws headers bold
     bold.setBold(true);
     const QFontMetrics metrics(bold);
-    std::vector<int> widths, lacking;
+    Numbered<int> widths, lacking;
     for (int column = 0; column < columnCount(); ++column) {
         const int header = std::min(metrics.horizontalAdvance(headers_[column]), kWidestHeader) + kMargin;
         widths.push_back(std::max(sizeHintForColumn(column) + 8, metrics.averageCharWidth() * 6 + kMargin));
@@ -75,9 +76,9 @@ void ComparisonTable::fitColumns() {
     const int spare = std::max(0, -missing);
     const int lack = std::accumulate(lacking.begin(), lacking.end(), 0);
     for (int column = 0; column < columnCount(); ++column) {
-        const int extra = spare >= lack ? lacking[std::size_t(column)] + (spare - lack) / columnCount()
-                                        : lacking[std::size_t(column)] * spare / lack;
-        const int width = widths[std::size_t(column)] + extra;
+        const int extra =
+            spare >= lack ? lacking[column] + (spare - lack) / columnCount() : lacking[column] * spare / lack;
+        const int width = widths[column] + extra;
         setColumnWidth(column, width);
         horizontalHeaderItem(column)->setText(metrics.elidedText(headers_[column], Qt::ElideRight, width - kMargin));
     }

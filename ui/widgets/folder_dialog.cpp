@@ -1,6 +1,7 @@
 #include "ui/widgets/folder_dialog.h"
 
 #include "base/error.h"
+#include "base/indexed.h"
 #include "profiler/merge/merge.h"
 #include "profiler/read/trace_list.h"
 #include "ui/frame/as_written.h"
@@ -138,7 +139,7 @@ public:
     }
     QVariant data(const QModelIndex& index, int role) const override {
         if (!checkIndex(index, CheckIndexOption::IndexIsValid)) return {};
-        const FolderRow& row = rows_[std::size_t(index.row())];
+        const FolderRow& row = rows_[index.row()];
         const FolderColumn& column = folderColumns()[std::size_t(index.column())];
         switch (role) {
         case Qt::DisplayRole:
@@ -159,7 +160,7 @@ public:
     }
 
 private:
-    std::vector<FolderRow> rows_;
+    Numbered<FolderRow> rows_;
 };
 
 /// Reads on a thread of its own; the dialog takes what has come.

@@ -109,7 +109,7 @@ void QueueModel::followRunning() {
 int QueueModel::rowCount(const QModelIndex& parent) const { return parent.isValid() ? 0 : int(ids_.size()); }
 
 int QueueModel::idOf(const QModelIndex& index) const {
-    return index.isValid() && index.row() < int(ids_.size()) ? ids_[std::size_t(index.row())] : 0;
+    return index.isValid() && index.row() < int(ids_.size()) ? ids_[index.row()] : 0;
 }
 
 QModelIndex QueueModel::indexOf(int id) const {

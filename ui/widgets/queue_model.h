@@ -1,6 +1,7 @@
 // The runs of the queue as a list model: what each is called, how far it is, and what became of it.
 #pragma once
 
+#include "base/indexed.h"
 #include "ui/frame/workspace.h"
 #include "ui/session/run_queue.h"
 
@@ -31,8 +32,8 @@ private:
 
     RunQueue& queue_;
     Workspace& workspace_;
-    std::vector<int> ids_; // as the views were last told
-    QTimer timer_;         // a run that no view shows grows without a signal
+    Numbered<int> ids_; // as the views were last told
+    QTimer timer_;      // a run that no view shows grows without a signal
 };
 
 /// What a run of the queue does or did, in a few words.

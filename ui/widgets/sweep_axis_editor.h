@@ -1,6 +1,7 @@
 // One line of the sweep dialog: a setting and the values that the runs get of it.
 #pragma once
 
+#include "base/indexed.h"
 #include "core/session/sweep.h"
 #include "ui/widgets/sweep_plan.h"
 
@@ -41,7 +42,7 @@ private:
     void showField();
     void fillChoices();
 
-    std::vector<SweepField> fields_;
+    Numbered<SweepField> fields_;
     QComboBox* field_;
     QLineEdit* values_;
     QToolButton *choose_, *remove_;

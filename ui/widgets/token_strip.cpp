@@ -87,7 +87,7 @@ void TokenStrip::append(std::vector<TokenChip> chips) {
 void TokenStrip::setMisses(int step, std::int64_t misses) {
     if (step < 0) return;
     if (std::size_t(step) >= misses_.size()) misses_.resize(std::size_t(step) + 1, -1);
-    misses_[std::size_t(step)] = misses;
+    misses_[step] = misses;
     // The first decode step misses because its slots are empty.
     if (step > 1) largestMisses_ = std::max(largestMisses_, misses);
     viewport()->update();
@@ -101,7 +101,7 @@ void TokenStrip::setCursor(int step, int firstStep, int lastStep) {
     lastStep_ = lastStep;
     if (moved && !dragging_) reveal(chipOfStep(step));
     if (const int chip = chipOfStep(step); chip >= 0 && QAccessible::isActive())
-        setAccessibleDescription(tokenText(chips_[std::size_t(chip)].bytes) + QStringLiteral(", ") + tipOf(chip));
+        setAccessibleDescription(tokenText(chips_[chip].bytes) + QStringLiteral(", ") + tipOf(chip));
     viewport()->update();
 }
 
@@ -192,9 +192,8 @@ QPoint TokenStrip::revealStep(int step) {
 }
 
 double TokenStrip::barShare(int step) const {
-    if (step < 0 || std::size_t(step) >= misses_.size() || misses_[std::size_t(step)] < 0 || largestMisses_ == 0)
-        return 0;
-    return std::min(1.0, double(misses_[std::size_t(step)]) / double(largestMisses_));
+    if (step < 0 || std::size_t(step) >= misses_.size() || misses_[step] < 0 || largestMisses_ == 0) return 0;
+    return std::min(1.0, double(misses_[step]) / double(largestMisses_));
 }
 
 void TokenStrip::paintEvent(QPaintEvent*) {
@@ -223,14 +222,14 @@ void TokenStrip::paintEvent(QPaintEvent*) {
 
     for (int line = first; line <= last; ++line) {
         const double top = line * height + kMargin - scroll;
-        const TokenChip& head = chips_[std::size_t(flow_.firstOfLine(line))];
+        const TokenChip& head = chips_[flow_.firstOfLine(line)];
         painter.setFont(small);
         painter.setPen(theme.mutedText);
         painter.drawText(QRectF(0, top, kGutter - 10, chipHeight), Qt::AlignRight | Qt::AlignVCenter,
                          head.step < 0 ? (line == first ? tr("prompt") : QString()) : QString::number(head.step));
         painter.setFont(font());
         for (int index = flow_.firstOfLine(line); index < flow_.endOfLine(line); ++index) {
-            const TokenChip& chip = chips_[std::size_t(index)];
+            const TokenChip& chip = chips_[index];
             const QRectF box(kGutter + flow_.left(index), top, flow_.width(index), chipHeight);
             const bool generated = chip.step >= 0, isCurrent = index == current;
             const bool inRange = generated && firstStep_ >= 0 && chip.step >= firstStep_ && chip.step <= lastStep_;
@@ -268,7 +267,7 @@ void TokenStrip::paintEvent(QPaintEvent*) {
 
 void TokenStrip::choose(int index, bool extend) {
     if (index < 0 || index >= chipCount()) return;
-    const TokenChip& chip = chips_[std::size_t(index)];
+    const TokenChip& chip = chips_[index];
     if (chip.step < 0) {
         if (chip.position >= 0) emit promptTokenChosen(chip.position);
         return;
@@ -293,7 +292,7 @@ void TokenStrip::mouseMoveEvent(QMouseEvent* event) {
     if (!dragging_ || !(event->buttons() & Qt::LeftButton)) return;
     const int index = chipAt(event->pos());
     if (index < promptCount_ || anchor_ < 0) return;
-    const int step = chips_[std::size_t(index)].step;
+    const int step = chips_[index].step;
     if (step == step_) return;
     choose(index, true);
     reveal(index);
@@ -369,7 +368,7 @@ void TokenStrip::contextMenuEvent(QContextMenuEvent* event) {
         return;
     }
     const int index = chipAt(viewport()->mapFromGlobal(event->globalPos()));
-    emit menuRequested(event->globalPos(), index >= promptCount_ ? chips_[std::size_t(index)].step : -1);
+    emit menuRequested(event->globalPos(), index >= promptCount_ ? chips_[index].step : -1);
 }
 
 void TokenStrip::resizeEvent(QResizeEvent* event) {
@@ -397,14 +396,13 @@ bool TokenStrip::viewportEvent(QEvent* event) {
 }
 
 QString TokenStrip::tipOf(int index) const {
-    const TokenChip& chip = chips_[std::size_t(index)];
+    const TokenChip& chip = chips_[index];
     if (chip.position < 0) return tr("tokens of the prompt that are not shown");
     QString tip = chip.ofFact     ? tr("prompt, the fact that is asked for")
                   : chip.step < 0 ? tr("prompt")
                                   : tr("step %1").arg(chip.step);
     tip += tr(" · position %1 · token %2").arg(formatCount(chip.position)).arg(chip.id);
-    const std::int64_t misses =
-        chip.step >= 0 && std::size_t(chip.step) < misses_.size() ? misses_[std::size_t(chip.step)] : -1;
+    const std::int64_t misses = chip.step >= 0 && std::size_t(chip.step) < misses_.size() ? misses_[chip.step] : -1;
     if (misses >= 0) tip += tr(" · %1 misses").arg(formatCount(misses));
     if (chip.step == 1 && misses > 0) tip += tr(" (first decode step: they fill empty slots)");
     return tip;

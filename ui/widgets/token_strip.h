@@ -2,6 +2,7 @@
 // it.
 #pragma once
 
+#include "base/indexed.h"
 #include "ui/frame/shortcuts.h"
 #include "ui/models/token_flow.h"
 
@@ -98,13 +99,13 @@ private:
     QString tipOf(int chip) const;
     double barShare(int step) const;
 
-    std::vector<TokenChip> chips_;
+    Numbered<TokenChip> chips_;
     int promptCount_ = 0;
     TokenFlow flow_;
     std::string foundText_;
-    std::vector<bool> found_;           // [chip] whether it holds foundText_; empty: no text
-    QHash<QString, float> widths_;      // widths of chips in pixels, by what they show: runs differ in vocabularies
-    std::vector<std::int64_t> misses_;  // [step] misses; -1: not known
+    std::vector<bool> found_;       // [chip] whether it holds foundText_; empty: no text
+    QHash<QString, float> widths_;  // widths of chips in pixels, by what they show: runs differ in vocabularies
+    Numbered<std::int64_t> misses_; // [step] misses; -1: not known
     /// The most misses of any decode step but the first; the height of the bars refers to it.
     std::int64_t largestMisses_ = 0;
     int step_ = 0, firstStep_ = -1, lastStep_ = -1;

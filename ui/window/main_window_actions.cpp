@@ -70,12 +70,12 @@ void showWhenOpen(MainWindow& window, const QString& path, const QString& view) 
         if (!current || QFileInfo(current->key.path).canonicalFilePath() != file) return;
         workspace->disconnect(once);
         once->deleteLater();
+        workspace->setCompare(std::nullopt); // a run of another trace
         if (view == QLatin1String("compare")) {
             const RunKey shown = current->key;
             std::vector<RunKey> others;
             for (const OpenRun& run : workspace->runs())
                 if (run.key.path == shown.path && run.key != shown) others.push_back(run.key);
-            workspace->setCompare(std::nullopt);
             for (const RunKey& other : others) workspace->setCompared(other, true);
         }
         window.showView(view);

@@ -1,5 +1,6 @@
 #include "ui/window/view_area.h"
 
+#include "base/indexed.h"
 #include "ui/frame/clipboard.h"
 #include "ui/frame/home_window.h"
 #include "ui/frame/small_widgets.h"
@@ -154,7 +155,7 @@ void ViewArea::connectTabs() {
     });
 }
 
-int ViewArea::tabOf(int index) const { return tabs_->indexOf(pages_[std::size_t(index)]); }
+int ViewArea::tabOf(int index) const { return tabs_->indexOf(pages_[index]); }
 
 int ViewArea::indexAt(int tab) const {
     const auto found = std::find(pages_.begin(), pages_.end(), tabs_->widget(tab));
@@ -181,14 +182,14 @@ bool ViewArea::shift(int index, int by) {
 
 /// Puts the tabs into this order of ids. The tabs of other views follow, in the order of views().
 void ViewArea::arrangeTabs(const QStringList& order) {
-    std::vector<int> wanted;
+    Numbered<int> wanted;
     const auto add = [&wanted](int index) {
         if (index >= 0 && std::find(wanted.begin(), wanted.end(), index) == wanted.end()) wanted.push_back(index);
     };
     for (const QString& id : order) add(indexOfView(id));
     for (int index = 0; index < tabs_->count(); ++index) add(index);
     for (int tab = 0; tab < tabs_->count(); ++tab)
-        if (const int from = tabOf(wanted[std::size_t(tab)]); from != tab) tabs_->tabBar()->moveTab(from, tab);
+        if (const int from = tabOf(wanted[tab]); from != tab) tabs_->tabBar()->moveTab(from, tab);
 }
 
 /// Makes a view when it is first shown, so that the window itself appears quickly.
@@ -196,9 +197,9 @@ void ViewArea::ensure(int index) {
     if (index < 0 || view(index)) return;
     View* view = views()[std::size_t(index)].make(workspace_, nullptr);
     view->setId(QLatin1String(views()[std::size_t(index)].id));
-    views_[std::size_t(index)] = view;
-    ViewDock* dock = docks_[std::size_t(index)];
-    (dock ? dock->page() : *pages_[std::size_t(index)]).setWidget(view);
+    views_[index] = view;
+    ViewDock* dock = docks_[index];
+    (dock ? dock->page() : *pages_[index]).setWidget(view);
     view->applyTheme(Theme::current());
     // The pop-up lists of combo boxes are item views as well, but get no menu.
     for (QAbstractItemView* table : view->findChildren<QAbstractItemView*>())
@@ -253,7 +254,7 @@ void ViewArea::offer(const QString& id) {
 
 void ViewArea::bringToFront(int index) {
     chosen_ = true;
-    if (ViewDock* dock = docks_[std::size_t(index)]; !dock)
+    if (ViewDock* dock = docks_[index]; !dock)
         tabs_->setCurrentIndex(tabOf(index));
     else if (!isHidden()) {
         dock->show();
@@ -264,7 +265,7 @@ void ViewArea::bringToFront(int index) {
     setFront(index);
 }
 
-bool ViewArea::isFloating(int index) const { return isApart(index) && docks_[std::size_t(index)]->isFloating(); }
+bool ViewArea::isFloating(int index) const { return isApart(index) && docks_[index]->isFloating(); }
 
 bool ViewArea::canMove(int index) const {
     return isApart(index) || std::count(docks_.begin(), docks_.end(), nullptr) > 1;
@@ -286,8 +287,8 @@ ViewDock& ViewArea::takeOut(int index) {
     dock->setObjectName(QStringLiteral("view_%1Dock").arg(QLatin1String(entry.id)));
     dock->addActions(homeOf(*this)->actions()); // a window of its own hears only the shortcuts of its own actions
     tabs_->setTabVisible(tabOf(index), false);
-    if (QWidget* made = pages_[std::size_t(index)]->takeWidget()) dock->page().setWidget(made);
-    docks_[std::size_t(index)] = dock;
+    if (QWidget* made = pages_[index]->takeWidget()) dock->page().setWidget(made);
+    docks_[index] = dock;
     dock->installEventFilter(this);
     connectDock(*dock, index);
     return *dock;
@@ -310,7 +311,7 @@ void ViewArea::connectDock(ViewDock& dock, int index) {
 
 void ViewArea::split(int index, Qt::Orientation direction) {
     if (!canMove(index)) return;
-    ViewDock* dock = docks_[std::size_t(index)];
+    ViewDock* dock = docks_[index];
     const bool floating = isFloating(index);
     if (dock) {
         removeDockWidget(dock);
@@ -333,7 +334,7 @@ void ViewArea::split(int index, Qt::Orientation direction) {
 void ViewArea::floatView(int index) {
     if (!canMove(index)) return;
     const QSize size = tabs_->currentWidget()->size();
-    ViewDock* dock = docks_[std::size_t(index)];
+    ViewDock* dock = docks_[index];
     if (!dock) {
         dock = &takeOut(index);
         addDockWidget(Qt::RightDockWidgetArea, dock, Qt::Horizontal); // where it goes if it is docked again
@@ -380,10 +381,10 @@ bool ViewArea::eventFilter(QObject* watched, QEvent* event) {
 }
 
 void ViewArea::rememberShare(int index) {
-    const ViewDock* dock = docks_[std::size_t(index)];
+    const ViewDock* dock = docks_[index];
     if (!dock || dock->isFloating() || dock->isHidden() || !rect().intersects(dock->geometry()) || size().isEmpty())
         return;
-    shares_[std::size_t(index)] = {double(dock->width()) / width(), double(dock->height()) / height()};
+    shares_[index] = {double(dock->width()) / width(), double(dock->height()) / height()};
 }
 
 void ViewArea::resizeEvent(QResizeEvent* event) {
@@ -393,9 +394,9 @@ void ViewArea::resizeEvent(QResizeEvent* event) {
         QList<QDockWidget*> docks;
         QList<int> sizes;
         for (const int index : docksBeside(direction)) {
-            const QSizeF share = shares_[std::size_t(index)];
+            const QSizeF share = shares_[index];
             if (!share.isValid()) continue;
-            docks << docks_[std::size_t(index)];
+            docks << docks_[index];
             sizes << int(
                 std::lround(direction == Qt::Horizontal ? share.width() * width() : share.height() * height()));
         }
@@ -432,14 +433,14 @@ void ViewArea::pullOut(int index, const QMouseEvent& drag) {
 
 /// Puts a view back into its tab, which does not come to the front.
 void ViewArea::putBack(int index) {
-    ViewDock* dock = std::exchange(docks_[std::size_t(index)], nullptr);
+    ViewDock* dock = std::exchange(docks_[index], nullptr);
     if (!dock) return;
     dock->disconnect(this);
     dock->removeEventFilter(this);
-    shares_[std::size_t(index)] = {};
+    shares_[index] = {};
     dock->setObjectName({}); // it lives a little longer, because it may be closing just now
     tabs_->setTabVisible(tabOf(index), true);
-    if (QWidget* made = dock->page().takeWidget()) pages_[std::size_t(index)]->setWidget(made);
+    if (QWidget* made = dock->page().takeWidget()) pages_[index]->setWidget(made);
     removeDockWidget(dock);
     dock->deleteLater();
     emit rearranged();
@@ -504,7 +505,7 @@ void ViewArea::place(const ViewPlaces& places) {
             addDockWidget(Qt::RightDockWidgetArea, &takeOut(index), Qt::Horizontal);
     const bool known = places.apart.isEmpty() || restoreState(places.docks);
     for (int index = 0; index < tabs_->count(); ++index)
-        if (isApart(index) && (!known || docks_[std::size_t(index)]->isHidden())) putBack(index);
+        if (isApart(index) && (!known || docks_[index]->isHidden())) putBack(index);
     bringToFront(front);
     chosen_ = chosen;
 }

@@ -2,6 +2,7 @@
 // the tabs, or into a window of its own, and back.
 #pragma once
 
+#include "base/indexed.h"
 #include "ui/window/settings.h"
 
 #include <QMainWindow>
@@ -34,8 +35,8 @@ public:
     int inTabs() const { return tab_; } // the index of the view in front of the tabs
     /// The index of the view whose tab is `by` places to the right; behind the last one comes the first.
     int beside(int index, int by) const;
-    View* view(int index) const { return views_[std::size_t(index)]; } // null: not made yet
-    const std::vector<View*>& all() const { return views_; }           // [index] null: not made yet
+    View* view(int index) const { return views_[index]; }    // null: not made yet
+    const std::vector<View*>& all() const { return views_; } // [index] null: not made yet
     void makeAll();
     /// The index of the view that menus and shortcuts apply to: the one that had the keyboard last, or whose tab or
     /// title was chosen last.
@@ -45,7 +46,7 @@ public:
     void offer(const QString& id);
     bool isChosen() const { return chosen_; } // the view in front was not only there at first, or offered
 
-    bool isApart(int index) const { return docks_[std::size_t(index)] != nullptr; } // has left the tabs
+    bool isApart(int index) const { return docks_[index] != nullptr; } // has left the tabs
     bool isFloating(int index) const;
     bool canMove(int index) const; // false: it is the last view in the tabs
     /// Moves the tab of a view over its neighbour. @return false: it is at the end of the bar, or not there
@@ -102,13 +103,13 @@ private:
 
     Workspace& workspace_;
     QTabWidget* tabs_;
-    std::vector<View*> views_;        // [index]
-    std::vector<QScrollArea*> pages_; // [index] in the tabs
-    std::vector<ViewDock*> docks_;    // [index] null: the view is in the tabs
+    Numbered<View*> views_;        // [index]
+    Numbered<QScrollArea*> pages_; // [index] in the tabs
+    Numbered<ViewDock*> docks_;    // [index] null: the view is in the tabs
     int front_ = 0;
     int tab_ = 0, tabBefore_ = 0;       // indices of the view in front of the tabs and of the one before it
     std::optional<ViewPlaces> waiting_; // where the views go when the area appears
-    std::vector<QSizeF> shares_;        // [index] of the area's width and height; invalid: in the tabs, or not known
+    Numbered<QSizeF> shares_;           // [index] of the area's width and height; invalid: in the tabs, or not known
     QSize laidOut_; // the area's size for which the docks have their sizes; invalid: they get them now
     bool chosen_ = false;
 };

@@ -20,22 +20,22 @@ int CanvasTokens::tileOf(int longest) {
 }
 
 std::size_t CanvasTokens::mostPlaces(std::span<const int> tokens) {
-    std::size_t most = 0;
-    for (const int n : tokens) most += std::size_t(n + cuda::kMostDenoised - 1);
-    return most;
+    int most = 0;
+    for (const int n : tokens) most += n + cuda::kMostDenoised - 1;
+    return Elements(most);
 }
 
 std::size_t CanvasTokens::mostTiles(std::span<const int> tokens) {
-    std::size_t most = 0;
-    for (const int n : tokens) most += std::size_t(tilesOf(n, kLeastOfManyTiles));
-    return most;
+    int most = 0;
+    for (const int n : tokens) most += tilesOf(n, kLeastOfManyTiles);
+    return Elements(most);
 }
 
 void CanvasTokens::plan(DeviceArena& arena, std::span<const int> tokens, int kvHeads) {
     kvHeads_ = kvHeads;
     token_.plan(arena, mostPlaces(tokens));
     tileRow_.plan(arena, mostTiles(tokens));
-    attending_.plan(arena, mostTiles(tokens) * std::size_t(kvHeads));
+    attending_.plan(arena, {mostTiles(tokens), kvHeads});
 }
 
 int CanvasTokens::add(int sequence, int first, int n, int keys) {
@@ -54,9 +54,9 @@ int CanvasTokens::add(int sequence, int first, int n, int keys) {
 
 void CanvasTokens::send(cudaStream_t stream) const {
     if (places_ == 0) return;
-    token_.send(std::size_t(places_), stream);
-    tileRow_.send(std::size_t(tiles_), stream);
-    attending_.send(std::size_t(tiles_) * std::size_t(kvHeads_), stream);
+    token_.send(places_, stream);
+    tileRow_.send(tiles_, stream);
+    attending_.send({tiles_, kvHeads_}, stream);
 }
 
 } // namespace kvscope

@@ -2,6 +2,7 @@
 // neighbouring tokens that attend together.
 #pragma once
 
+#include "core/cuda/device_copy.h"
 #include "core/cuda/device_memory.h"
 #include "kernels/cuda/diffusion/block_row.h"
 
@@ -13,16 +14,15 @@ namespace kvscope {
 /// An array that the host fills anew for a forward, and its copy on the GPU.
 template <class T> class ForwardArray {
 public:
-    void plan(DeviceArena& arena, std::size_t most) {
+    void plan(DeviceArena& arena, Elements most) {
         arena.plan(device_, most, "session state");
         arena.planHost(host_, most, "what the host says of forwards");
     }
     T* host() const { return host_; }
     T* device() const { return device_; }
     /// Copies the first `count` elements, in the stream's order.
-    void send(std::size_t count, cudaStream_t stream) const {
-        cuda::check(cudaMemcpyAsync(device_, host_, count * sizeof(T), cudaMemcpyHostToDevice, stream),
-                    "copying what a forward computes");
+    void send(Elements count, cudaStream_t stream) const {
+        copyOnStream(device_, host_, count, cudaMemcpyHostToDevice, stream, "copying what a forward computes");
     }
 
 private:

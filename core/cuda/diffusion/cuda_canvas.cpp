@@ -1,6 +1,8 @@
 #include "core/cuda/diffusion/cuda_canvas.h"
 
+#include "base/extents.h"
 #include "core/cuda/cuda_engine.h"
+#include "core/cuda/device_copy.h"
 #include "core/cuda/gpu_device.h"
 #include "core/diffusion/locality.h"
 #include "core/session/canvas_record.h"
@@ -44,8 +46,8 @@ BatchLayout productLayout(BatchLayout layout, const CanvasSetup& setup) {
 }
 
 void moveStage(LayerRecord& layer, Stage from, Stage to) {
-    layer.stageNs[std::size_t(to)] += layer.stageNs[std::size_t(from)];
-    layer.stageNs[std::size_t(from)] = 0;
+    layer.stageNs[to] += layer.stageNs[from];
+    layer.stageNs[from] = 0;
 }
 
 template <class T> void fillDevice(T* to, const std::vector<T>& from) {
@@ -76,10 +78,10 @@ CudaCanvas::CudaCanvas(std::shared_ptr<const DeviceModel> model, const CanvasSet
       options_(setup.options), recordsRows_(setup.level != RecordLevel::Counters), sampling_(setup.sampling),
       prompts_(setup.promptTokens), tokens_(setup.maxTokens), sequences_(p_.layout.rows),
       mostWanted_(int(setup.mostWanted)), reader_(noPages_, reportNeeds(), p_.clock) {
-    store_.blocks.resize(std::size_t(p_.config.layers), nullptr);
-    keeping_.of.resize(std::size_t(sequences_));
+    store_.blocks.resize(p_.config.layers, nullptr);
+    keeping_.of.resize(sequences_);
     keeping_.mostTokens = *std::max_element(tokens_.begin(), tokens_.end());
-    for (Kept& kept : keeping_.of) kept.positions.resize(store_.blocks.size());
+    for (Kept& kept : keeping_.of) kept.positions.resize(p_.config.layers);
     if (options_.cache == CanvasCache::Features)
         features_.emplace(CudaCanvasFeatures::Parts{*p_.model, options_, p_.layout.shape, p_.buffers, p_.passes,
                                                     p_.launch, p_.ranges},
@@ -97,33 +99,32 @@ DenoiseReportNeeds CudaCanvas::reportNeeds() const {
 }
 
 /// How many tokens outside a block are kept.
-int CudaCanvas::keptOf(int sequence) const { return options_.keptOf(tokens_[std::size_t(sequence)] - options_.block); }
+int CudaCanvas::keptOf(int sequence) const { return options_.keptOf(tokens_[sequence] - options_.block); }
 
 void CudaCanvas::plan() {
-    const auto places = std::size_t(p_.products.chunk), wanted = std::size_t(mostWanted_),
-               hidden = std::size_t(p_.config.hidden), queries = std::size_t(p_.config.queryHeads * p_.config.headDim),
-               keys = std::size_t(p_.config.kvHeads * p_.config.headDim);
+    const int places = p_.products.chunk, wanted = mostWanted_, hidden = p_.config.hidden, dim = p_.config.headDim;
+    const Elements queries(places, p_.config.queryHeads, dim);
     store_.headFirst = p_.layout.blockFirst;
     store_.blocksTotal = p_.layout.blocksTotal;
     if (evicts()) planKept();
     if (features_) features_->plan(p_.arena);
     for (__nv_bfloat16*& blocks : store_.blocks)
-        p_.arena.plan(blocks, std::size_t(store_.blocksTotal) * p_.layout.blockElements,
+        p_.arena.plan(blocks, {store_.blocksTotal, p_.layout.blockElements},
                       {"kv_resident", "resident KV cache", Holds::Kv});
-    p_.arena.plan(x_, places * hidden, kCanvasActivations);
-    p_.arena.plan(p_.buffers.qkv, places * (queries + 2 * keys), kCanvasActivations);
-    p_.arena.plan(p_.buffers.q, places * queries, kCanvasActivations);
-    p_.arena.plan(p_.buffers.attended, places * queries, kCanvasActivations);
-    p_.arena.plan(p_.buffers.hidden, places * std::size_t(p_.config.ffn), kCanvasActivations);
-    p_.arena.plan(partial_, shareRoom() * std::size_t(p_.config.headDim), kCanvasActivations);
+    p_.arena.plan(x_, {places, hidden}, kCanvasActivations);
+    p_.arena.plan(p_.buffers.qkv, {places, p_.config.queryHeads + 2 * p_.config.kvHeads, dim}, kCanvasActivations);
+    p_.arena.plan(p_.buffers.q, queries, kCanvasActivations);
+    p_.arena.plan(p_.buffers.attended, queries, kCanvasActivations);
+    p_.arena.plan(p_.buffers.hidden, {places, p_.config.ffn}, kCanvasActivations);
+    p_.arena.plan(partial_, {shareRoom(), dim}, kCanvasActivations);
     p_.arena.plan(states_, shareRoom(), kCanvasActivations);
-    p_.arena.plan(p_.buffers.x, wanted * hidden, kCanvasActivations);
-    p_.arena.plan(p_.buffers.logits[0], wanted * std::size_t(p_.config.vocab), kCanvasActivations);
+    p_.arena.plan(p_.buffers.x, {wanted, hidden}, kCanvasActivations);
+    p_.arena.plan(p_.buffers.logits[0], {wanted, p_.config.vocab}, kCanvasActivations);
     p_.plan();
     told_.computed.plan(p_.arena, tokens_, p_.config.kvHeads);
     told_.ids.plan(p_.arena, places);
     told_.wanted.plan(p_.arena, wanted);
-    told_.ropeFirst.plan(p_.arena, 2 * std::size_t(sequences_));
+    told_.ropeFirst.plan(p_.arena, {2, sequences_});
     p_.arena.plan(store_.headFirstDevice, store_.headFirst.size(), kCanvasState);
     p_.arena.plan(wantedRows_, wanted, kCanvasState);
     p_.arena.plan(wantedMasks_, wanted, kCanvasState);
@@ -144,10 +145,11 @@ void CudaCanvas::planKept() {
             store_.blocksTotal += (keptOf(s) + options_.block + kPage - 1) / kPage;
         }
     }
-    const auto rows = std::size_t(sequences_), kept = store_.blocks.size() * rows * std::size_t(keeping_.most);
+    const int rows = sequences_;
+    const Elements kept(p_.config.layers, rows, keeping_.most);
     told_.choosing.plan(p_.arena, rows);
-    p_.arena.plan(keeping_.mean, rows * std::size_t(p_.config.kvHeads * p_.config.headDim), kCanvasActivations);
-    p_.arena.plan(keeping_.importance, rows * std::size_t(keeping_.mostTokens), kCanvasActivations);
+    p_.arena.plan(keeping_.mean, {rows, p_.config.kvHeads, p_.config.headDim}, kCanvasActivations);
+    p_.arena.plan(keeping_.importance, {rows, keeping_.mostTokens}, kCanvasActivations);
     p_.arena.plan(keeping_.tokens, kept, "reports");
     p_.arena.planHost(keeping_.host, kept, "reports on the host");
 }
@@ -157,8 +159,8 @@ void CudaCanvas::open() {
     stream_ = cuda::Stream::make();
     p_.open(stream_);
     fillDevice(store_.headFirstDevice, store_.headFirst);
-    fillDevice(wantedRows_, std::vector<BlockRow>(std::size_t(mostWanted_), {0, 0, 0, BlockRow::kTaken}));
-    fillDevice(wantedMasks_, std::vector<std::uint64_t>(std::size_t(mostWanted_), 1));
+    fillDevice(wantedRows_, Numbered<BlockRow>(mostWanted_, {0, 0, 0, BlockRow::kTaken}));
+    fillDevice(wantedMasks_, Numbered<std::uint64_t>(mostWanted_, 1));
     if (features_) features_->open(store_.headFirstDevice);
     cuda::check(cudaDeviceSynchronize(), "preparing the session");
     reports_.device = DenoiseReport(reportNeeds(), reports_.deviceMemory, reports_.bytes);
@@ -206,10 +208,10 @@ void CudaCanvas::listRow(const CanvasRow& row) {
 
 void CudaCanvas::send() {
     told_.computed.send(stream_.get());
-    told_.ids.send(std::size_t(told_.computed.places()), stream_.get());
-    told_.wanted.send(std::size_t(told_.wantedCount), stream_.get());
-    told_.ropeFirst.send(2 * std::size_t(sequences_), stream_.get());
-    if (told_.choosingCount > 0) told_.choosing.send(std::size_t(told_.choosingCount), stream_.get());
+    told_.ids.send(told_.computed.places(), stream_.get());
+    told_.wanted.send(told_.wantedCount, stream_.get());
+    told_.ropeFirst.send({2, sequences_}, stream_.get());
+    if (told_.choosingCount > 0) told_.choosing.send(told_.choosingCount, stream_.get());
     if (features_) features_->send();
 }
 
@@ -225,11 +227,8 @@ void CudaCanvas::forward(std::span<const CanvasRow> rows, StepRecord& record) {
                                 stream_.get()),
                 "reading a forward's report");
     if (told_.choosingCount > 0 && keeping_.most > 0)
-        cuda::check(cudaMemcpyAsync(keeping_.host, keeping_.tokens,
-                                    store_.blocks.size() * std::size_t(sequences_) * std::size_t(keeping_.most) *
-                                        sizeof(std::int32_t),
-                                    cudaMemcpyDeviceToHost, stream_.get()),
-                    "reading which tokens are kept");
+        copyOnStream(keeping_.host, keeping_.tokens, {p_.config.layers, sequences_, keeping_.most},
+                     cudaMemcpyDeviceToHost, stream_.get(), "reading which tokens are kept");
     if (features_) features_->collect();
     nvtxPop();
     cuda::check(cudaStreamSynchronize(stream_.get()), "denoising");
@@ -257,8 +256,7 @@ void CudaCanvas::forwardKernels() {
 
 void CudaCanvas::layerKernels(int layer) {
     p_.ranges.at(layer, Stage::QkvLinear);
-    p_.passes.project(p_.model->layers[std::size_t(layer)], x_, told_.computed.places(),
-                      reports_.device.mark(layer, kQkv));
+    p_.passes.project(p_.model->layers[layer], x_, told_.computed.places(), reports_.device.mark(layer, kQkv));
     place(layer, told_.computed);
     if (told_.choosingCount > 0) chooseKept(layer);
     attend(layer, told_.computed);
@@ -274,7 +272,7 @@ void CudaCanvas::featureKernels(int layer) {
         {layer,
          told_.computed,
          x_,
-         store_.blocks[std::size_t(layer)],
+         store_.blocks[layer],
          {mark(kStage1), mark(kPooling), mark(kQkv), mark(kRope), mark(kAttention), mark(kOLinear), mark(kFfn)},
          [&](const CanvasTokens& tokens) { place(layer, tokens); },
          [&](const CanvasTokens& tokens) { attend(layer, tokens); }});
@@ -291,9 +289,9 @@ void CudaCanvas::place(int layer, const CanvasTokens& tokens) {
     args.sin = p_.table.ropeSin;
     args.ropeFirst = told_.ropeFirst.device();
     args.interleaved = p_.config.rope.interleaved;
-    args.norms = p_.model->layers[std::size_t(layer)].headNorms;
+    args.norms = p_.model->layers[layer].headNorms;
     args.q = p_.buffers.q;
-    args.blocks = store_.blocks[std::size_t(layer)];
+    args.blocks = store_.blocks[layer];
     args.mark = reports_.device.mark(layer, kRope);
     cuda::placeBlocks(p_.launch, args);
 }
@@ -310,7 +308,7 @@ void CudaCanvas::attend(int layer, const CanvasTokens& tokens) {
     cuda::BlockAttentionArgs attention;
     attention.rows = tokens.tiles(p_.layout.shape, store_.headFirstDevice);
     attention.q = p_.buffers.q;
-    attention.blocks = store_.blocks[std::size_t(layer)];
+    attention.blocks = store_.blocks[layer];
     attention.scale = p_.config.attentionScale();
     attention.out = p_.buffers.attended;
     attention.mark = reports_.device.mark(layer, kAttention);
@@ -324,13 +322,13 @@ void CudaCanvas::attend(int layer, const CanvasTokens& tokens) {
 
 /// The most queries of all shares together. The keys of a tile are shared among more thread blocks only until there are
 /// two thread blocks, of 64 queries each, for every multiprocessor.
-std::size_t CudaCanvas::shareRoom() const { return std::size_t(p_.launch.multiprocessors) * 2 * 64; }
+std::size_t CudaCanvas::shareRoom() const { return Elements(p_.launch.multiprocessors, 2, 64); }
 
 /// @return how many thread blocks share the keys of a tile: more than one where the forward has too few tiles for all
 /// multiprocessors
 int CudaCanvas::splitsOf(const CanvasTokens& tokens) const {
     const cuda::BlockRows rows = tokens.tiles(p_.layout.shape, store_.headFirstDevice);
-    const std::size_t queries = std::size_t(rows.items()) * std::size_t(rows.queries());
+    const std::size_t queries = Elements(rows.items(), rows.queries());
     const int room = int(std::min<std::size_t>(shareRoom() / std::max<std::size_t>(1, queries), 1024));
     return std::clamp(cuda::blockSplits(p_.launch, rows, tokens.fewestKeys()), 1, std::max(1, room));
 }
@@ -345,12 +343,12 @@ cuda::KeepArgs CudaCanvas::keepArgs(int layer) const {
     args.kernel = options_.kernel;
     args.table = told_.choosing.device();
     args.q = p_.buffers.q;
-    args.blocks = store_.blocks[std::size_t(layer)];
+    args.blocks = store_.blocks[layer];
     args.headFirst = store_.headFirstDevice;
     args.keptFirst = store_.headFirstDevice + p_.layout.heads();
     args.mean = keeping_.mean;
     args.importance = keeping_.importance;
-    args.kept = keeping_.tokens + std::size_t(layer) * std::size_t(sequences_) * std::size_t(keeping_.most);
+    args.kept = RowsOf(keeping_.tokens, {sequences_, keeping_.most})[layer];
     args.scoreMark = reports_.device.mark(layer, kStage1);
     args.keepMark = reports_.device.mark(layer, kPooling);
     return args;
@@ -385,11 +383,11 @@ void CudaCanvas::keepReport(std::span<const CanvasRow> rows) {
     const Extents<int, int, int> keptAt(p_.config.layers, sequences_, keeping_.most);
     for (const CanvasRow& row : rows) {
         if (row.keys != CanvasRow::Keys::AllAndChoose) continue;
-        Kept& kept = keeping_.of[index(row.sequence)];
+        Kept& kept = keeping_.of[row.sequence];
         kept.used = false;
         for (int layer = 0; layer < p_.config.layers; ++layer) {
             const std::int32_t* const from = keeping_.host + keptAt.first(layer, int(row.sequence));
-            kept.positions[std::size_t(layer)].assign(from, from + keptOf(int(row.sequence)));
+            kept.positions[layer].assign(from, from + keptOf(int(row.sequence)));
         }
     }
 }
@@ -401,7 +399,7 @@ void CudaCanvas::fill(std::span<const CanvasRow> rows, StepRecord& record) {
         for (const CanvasRow& row : rows)
             for (int g = 0; g < p_.config.kvHeads; ++g) fillHead(layer, g, row, record);
     for (const CanvasRow& row : rows)
-        if (row.keys == CanvasRow::Keys::Kept) keeping_.of[index(row.sequence)].used = true;
+        if (row.keys == CanvasRow::Keys::Kept) keeping_.of[row.sequence].used = true;
 }
 
 /// Corrects the stage times that the reader has made. The attention counts for the stage for which the CPU counts it.
@@ -409,16 +407,16 @@ void CudaCanvas::fill(std::span<const CanvasRow> rows, StepRecord& record) {
 /// itself.
 void CudaCanvas::fillTimes(StepRecord& record) const {
     for (int layer = 0; layer < p_.config.layers; ++layer) {
-        LayerRecord& times = record.layers[std::size_t(layer)];
+        LayerRecord& times = record.layers[layer];
         const Stage stage = attentionStage(layer);
         moveStage(times, stage == Stage::Attention ? Stage::Stage2 : Stage::Attention, stage);
         if (!features_ || !features_->compares() || layer == 0) continue;
         const std::uint64_t values = *reports_.host.mark(layer, kStage1),
                             changes = *reports_.host.mark(layer, kPooling), qkv = *reports_.host.mark(layer, kQkv);
-        record.layers[std::size_t(layer) - 1].stageNs[std::size_t(Stage::Ffn)] -= std::int64_t(qkv - values);
+        record.layers[layer - 1].stageNs[Stage::Ffn] -= std::int64_t(qkv - values);
         times.startNs = p_.clock.sinceOrigin(values);
-        times.stageNs[std::size_t(Stage::QkvLinear)] += std::int64_t(changes - values);
-        times.stageNs[std::size_t(Stage::Compression)] += std::int64_t(qkv - changes);
+        times.stageNs[Stage::QkvLinear] += std::int64_t(changes - values);
+        times.stageNs[Stage::Compression] += std::int64_t(qkv - changes);
     }
 }
 
@@ -435,8 +433,8 @@ void CudaCanvas::fillHead(int layer, int kvHead, const CanvasRow& row, StepRecor
 }
 
 void CudaCanvas::fillKept(const CanvasRow& row, const DenoiseLayer& out, StepRecord& record) const {
-    const Kept& kept = keeping_.of[index(row.sequence)];
-    const auto& ids = kept.positions[std::size_t(out.layer)];
+    const Kept& kept = keeping_.of[row.sequence];
+    const auto& ids = kept.positions[out.layer];
     const int others = tokens_[index(row.sequence)] - options_.block;
     recordChosen(out,
                  {ids, allTokens(options_.block), float(double(ids.size()) / others),
@@ -448,9 +446,7 @@ void CudaCanvas::fillComputed(const CanvasRow& row, DenoiseLayer out, StepRecord
     const ComputedTokens& computed = features_->computed(out.layer, row.sequence);
     const auto changes = features_->changes(out.layer, row);
     if (!changes.empty() && recordsRows_ && out.kvHead == 0)
-        recordChanges(
-            changes.subspan(std::size_t(row.block - prompts_[index(row.sequence)]), std::size_t(options_.block)), out,
-            record);
+        recordChanges(changes.part(row.block - prompts_[index(row.sequence)], options_.block), out, record);
     const int tokens = tokens_[index(row.sequence)];
     if (int(computed.positions.size()) == tokens) {
         record.denoise.layers.push_back(out);
@@ -463,19 +459,19 @@ void CudaCanvas::fillComputed(const CanvasRow& row, DenoiseLayer out, StepRecord
 }
 
 std::span<const float> CudaCanvas::logits(int row, int index) const {
-    const auto vocab = std::size_t(p_.config.vocab);
+    const Extents<int, int> at(told_.wantedCount, p_.config.vocab);
     if (logitsHost_.empty()) {
-        logitsHost_.resize(std::size_t(told_.wantedCount) * vocab);
+        logitsHost_.resize(at.size());
         cuda::check(cudaMemcpy(logitsHost_.data(), p_.buffers.logits[0], logitsHost_.size() * sizeof(float),
                                cudaMemcpyDeviceToHost),
                     "copying the logits");
     }
-    return std::span(logitsHost_).subspan(std::size_t(told_.firstWanted[std::size_t(row)] + index) * vocab, vocab);
+    return at.part(std::span<const float>(logitsHost_), told_.firstWanted[row] + index);
 }
 
 const Candidate* CudaCanvas::candidate(int row, int index) const {
     if (sampling_.temperature > 0) return nullptr;
-    return &candidates_[std::size_t(told_.firstWanted[std::size_t(row)] + index)];
+    return &candidates_[told_.firstWanted[row] + index];
 }
 
 std::unique_ptr<CanvasEngine> makeCudaCanvas(const CanvasSetup& setup) {

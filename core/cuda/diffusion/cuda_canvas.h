@@ -39,15 +39,15 @@ public:
 private:
     /// The tokens that a sequence keeps while a block is written.
     struct Kept {
-        std::vector<std::vector<std::int32_t>> positions; // [layer] ascending
-        bool used = false;                                // some forward attended to them
+        Numbered<std::vector<std::int32_t>> positions; // [layer] ascending
+        bool used = false;                             // some forward attended to them
     };
     /// The tokens outside of blocks that are kept (CanvasCache::Evicted). All pointers but `host` are device memory.
     struct Keeping {
         int most = 0, mostTokens = 0; // kept tokens of a sequence; tokens of a sequence
         float *mean = nullptr, *importance = nullptr;
         std::int32_t *tokens = nullptr, *host = nullptr; // [layer, sequences, most]
-        std::vector<Kept> of;                            // [sequence]
+        PerRow<Kept> of;                                 // [sequence]
     };
     /// What the host tells the kernels of a forward.
     struct Told {
@@ -57,12 +57,12 @@ private:
             ropeFirst; // [2*sequences] rotary row of position 0 of each sequence; then of place 0 among its kept tokens
         ForwardArray<cuda::KeepRow> choosing; // [sequences]
         int wantedCount = 0, choosingCount = 0;
-        bool attendsToAll = false;    // some row attends to its whole sequence
-        std::vector<int> firstWanted; // [row] its first entry in `wanted`
+        bool attendsToAll = false; // some row attends to its whole sequence
+        Numbered<int> firstWanted; // [row] its first entry in `wanted`
     };
     /// Keys and values.
     struct Store {
-        std::vector<__nv_bfloat16*> blocks;  // [layer] KV blocks of all sequences, behind them those of kept tokens
+        Numbered<__nv_bfloat16*> blocks;     // [layer] KV blocks of all sequences, behind them those of kept tokens
         std::vector<std::int64_t> headFirst; // [2*sequences*kvHeads] first block of a head; then of its kept tokens
         std::int64_t blocksTotal = 0;        // of a layer
         std::int64_t* headFirstDevice = nullptr;
@@ -109,7 +109,7 @@ private:
     const CanvasOptions options_;
     const bool recordsRows_; // records how much values changed
     const CandidateSampling sampling_;
-    const std::vector<int> prompts_, tokens_; // [sequence] of the prompt; of prompt and canvas
+    const Numbered<int> prompts_, tokens_; // [sequence] of the prompt; of prompt and canvas
     const int sequences_, mostWanted_;
     std::optional<CudaCanvasFeatures> features_;
 
@@ -126,7 +126,7 @@ private:
     Reports reports_;
     const DenoiseOptions noPages_{}; // for reader_: a canvas chooses no pages
     DenoiseReportReader reader_;
-    std::vector<Candidate> candidates_;     // [wanted of the last forward]
+    Numbered<Candidate> candidates_;        // [wanted of the last forward]
     mutable std::vector<float> logitsHost_; // of the last forward; empty until asked for
     cuda::Stream stream_;                   // destroyed first: its destructor waits for its work
 };

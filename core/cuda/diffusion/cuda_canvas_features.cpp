@@ -16,8 +16,7 @@ constexpr const char* kFeatureState = "session state";
 CudaCanvasFeatures::CudaCanvasFeatures(const Parts& parts, std::span<const int> prompts, std::span<const int> tokens)
     : p_(parts), config_(parts.model.config), prompts_(prompts.begin(), prompts.end()),
       tokens_(tokens.begin(), tokens.end()), width_((config_.queryHeads + 2 * config_.kvHeads) * config_.headDim),
-      layers_(std::size_t(config_.layers)),
-      computed_(std::size_t(config_.layers), std::vector<ComputedTokens>(tokens.size())) {
+      layers_(config_.layers), computed_(config_.layers, std::vector<ComputedTokens>(tokens.size())) {
     for (const RowId sequence : idsUpTo<RowId>(int(tokens_.size()))) {
         firstKept_.push_back(sizes_.allTokens);
         firstValue_.push_back(sizes_.allCanvas -
@@ -33,25 +32,24 @@ CudaCanvasFeatures::CudaCanvasFeatures(const Parts& parts, std::span<const int> 
 void CudaCanvasFeatures::plan(DeviceArena& arena) {
     constexpr MemoryKind kFeatures("features", "what layers added to tokens", Holds::Kv);
     constexpr MemoryKind kRows("computed_rows", "streams of computed tokens", Holds::Scratch);
-    const auto hidden = std::size_t(config_.hidden), places = CanvasTokens::mostPlaces(tokens_),
-               sequences = tokens_.size(), layers = layers_.size();
+    const int hidden = config_.hidden;
+    const std::size_t places = CanvasTokens::mostPlaces(tokens_), sequences = tokens_.size(), layers = layers_.size();
     for (Layer& layer : layers_) {
-        arena.plan(layer.attention, std::size_t(sizes_.allTokens) * hidden, kFeatures);
-        arena.plan(layer.feedForward, std::size_t(sizes_.allTokens) * hidden, kFeatures);
+        arena.plan(layer.attention, {sizes_.allTokens, hidden}, kFeatures);
+        arena.plan(layer.feedForward, {sizes_.allTokens, hidden}, kFeatures);
         if (p_.options.sinceComputed)
-            arena.plan(layer.values, std::size_t(sizes_.allCanvas) * std::size_t(config_.kvHeads * config_.headDim),
-                       kFeatures);
+            arena.plan(layer.values, {sizes_.allCanvas, config_.kvHeads, config_.headDim}, kFeatures);
     }
-    arena.plan(rows_, places * hidden, kRows);
-    arena.plan(made_, places * hidden, kRows);
+    arena.plan(rows_, {places, hidden}, kRows);
+    arena.plan(made_, {places, hidden}, kRows);
     chosen_.plan(arena, tokens_, config_.kvHeads);
     for (ForwardArray<std::int32_t>* list : {&sources_, &targets_, &everything_.sources, &everything_.targets})
         list->plan(arena, places);
     changeRows_.plan(arena, sequences);
-    arena.plan(report_.changes, layers * sequences * std::size_t(sizes_.mostCanvas), "reports");
-    arena.planHost(report_.changesHost, layers * sequences * std::size_t(sizes_.mostCanvas), "reports on the host");
-    arena.plan(report_.positions, layers * sequences * std::size_t(sizes_.mostChanged), "reports");
-    arena.planHost(report_.positionsHost, layers * sequences * std::size_t(sizes_.mostChanged), "reports on the host");
+    arena.plan(report_.changes, {layers, sequences, sizes_.mostCanvas}, "reports");
+    arena.planHost(report_.changesHost, {layers, sequences, sizes_.mostCanvas}, "reports on the host");
+    arena.plan(report_.positions, {layers, sequences, sizes_.mostChanged}, "reports");
+    arena.planHost(report_.positionsHost, {layers, sequences, sizes_.mostChanged}, "reports on the host");
     if (!p_.options.sinceComputed) return;
     arena.plan(promptDevice_, sequences, kFeatureState);
     arena.plan(firstValueDevice_, sequences, kFeatureState);
@@ -128,14 +126,14 @@ void CudaCanvasFeatures::add(const CanvasRow& row, int firstPlace, int endPlace)
 }
 
 void CudaCanvasFeatures::send() {
-    everything_.sources.send(std::size_t(everything_.places), p_.launch.stream);
-    everything_.targets.send(std::size_t(everything_.places), p_.launch.stream);
+    everything_.sources.send(everything_.places, p_.launch.stream);
+    everything_.targets.send(everything_.places, p_.launch.stream);
     if (chosen_.places() > 0) {
         chosen_.send(p_.launch.stream);
-        sources_.send(std::size_t(chosen_.places()), p_.launch.stream);
-        targets_.send(std::size_t(chosen_.places()), p_.launch.stream);
+        sources_.send(chosen_.places(), p_.launch.stream);
+        targets_.send(chosen_.places(), p_.launch.stream);
     }
-    if (changing_ > 0) changeRows_.send(std::size_t(changing_), p_.launch.stream);
+    if (changing_ > 0) changeRows_.send(changing_, p_.launch.stream);
 }
 
 // ---- A layer --------------------------------------------------------------------------------------------------------
@@ -149,7 +147,7 @@ void CudaCanvasFeatures::runLayer(const Pass& pass) {
 }
 
 cuda::ChangeArgs CudaCanvasFeatures::changeArgs(const Pass& pass) const {
-    const std::size_t row = reportRow(pass.layer, RowId{0});
+    const int row = reportRow(pass.layer, RowId{0});
     cuda::ChangeArgs args;
     args.shape = p_.shape;
     args.rows = changing_;
@@ -161,9 +159,9 @@ cuda::ChangeArgs CudaCanvasFeatures::changeArgs(const Pass& pass) const {
     args.valueAt = width_ - config_.kvHeads * config_.headDim;
     args.blocks = pass.blocks;
     args.headFirst = headFirst_;
-    args.compared = layers_[std::size_t(pass.layer)].values;
-    args.changes = report_.changes + row * std::size_t(sizes_.mostCanvas);
-    args.computed = report_.positions + row * std::size_t(sizes_.mostChanged);
+    args.compared = layers_[pass.layer].values;
+    args.changes = RowsOf(report_.changes, sizes_.mostCanvas)[row];
+    args.computed = RowsOf(report_.positions, sizes_.mostChanged)[row];
     args.places = chosen_.table();
     args.sources = sources_.device();
     args.targets = targets_.device();
@@ -174,7 +172,7 @@ cuda::ChangeArgs CudaCanvasFeatures::changeArgs(const Pass& pass) const {
 /// Makes the values of all tokens of the canvases that are compared and puts them in the place of the earlier ones. The
 /// tokens whose values changed most are listed to be computed.
 void CudaCanvasFeatures::change(const Pass& pass) {
-    const DeviceLayer& weights = p_.model.layers[std::size_t(pass.layer)];
+    const DeviceLayer& weights = p_.model.layers[pass.layer];
     p_.ranges.at(pass.layer, Stage::QkvLinear);
     for (int i = 0; i < changing_; ++i) {
         const cuda::ChangeRow& row = changeRows_.host()[i];
@@ -192,7 +190,7 @@ void CudaCanvasFeatures::change(const Pass& pass) {
 /// forward what the layer keeps for them. sources, targets: [places of `tokens`]
 void CudaCanvasFeatures::compute(const Pass& pass, const CanvasTokens& tokens, const std::int32_t* sources,
                                  const std::int32_t* targets) {
-    const Layer& of = layers_[std::size_t(pass.layer)];
+    const Layer& of = layers_[pass.layer];
     const Marks& marks = pass.marks;
     const int n = tokens.places(), hidden = config_.hidden;
     const cuda::CanvasRowsArgs gather{n, hidden, pass.x, rows_, sources};
@@ -209,7 +207,7 @@ void CudaCanvasFeatures::compute(const Pass& pass, const CanvasTokens& tokens, c
     }
     p_.ranges.at(pass.layer, Stage::QkvLinear);
     cuda::gatherRows(p_.launch, gather);
-    p_.passes.project(p_.model.layers[std::size_t(pass.layer)], rows_, n, marks.qkv);
+    p_.passes.project(p_.model.layers[pass.layer], rows_, n, marks.qkv);
     pass.place(tokens);
     if (of.values != nullptr)
         cuda::keepValues(p_.launch,
@@ -229,37 +227,36 @@ void CudaCanvasFeatures::compute(const Pass& pass, const CanvasTokens& tokens, c
 
 void CudaCanvasFeatures::collect() {
     if (changing_ == 0) return;
-    const std::size_t rows = layers_.size() * tokens_.size();
-    const auto copy = [&](void* to, const void* from, std::size_t bytes) {
-        if (bytes > 0)
-            cuda::check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, p_.launch.stream),
-                        "reading which tokens were computed");
+    const Elements rows(layers_.size(), tokens_.size());
+    const auto copy = [&](auto* to, const auto* from, Elements count) {
+        if (count > 0)
+            copyOnStream(to, from, count, cudaMemcpyDeviceToHost, p_.launch.stream,
+                         "reading which tokens were computed");
     };
-    copy(report_.changesHost, report_.changes, rows * std::size_t(sizes_.mostCanvas) * sizeof(float));
-    copy(report_.positionsHost, report_.positions, rows * std::size_t(sizes_.mostChanged) * sizeof(std::int32_t));
+    copy(report_.changesHost, report_.changes, {rows, sizes_.mostCanvas});
+    copy(report_.positionsHost, report_.positions, {rows, sizes_.mostChanged});
 }
 
 void CudaCanvasFeatures::finish(std::span<const CanvasRow> rows) {
     for (int layer = 0; layer < config_.layers; ++layer)
         for (const CanvasRow& row : rows) {
             const int prompt = promptOf(row.sequence), tokens = tokens_[index(row.sequence)];
-            ComputedTokens& computed = computed_[std::size_t(layer)][index(row.sequence)];
+            ComputedTokens& computed = computed_[layer][index(row.sequence)];
             computed.begin();
             if (layer == 0 || row.wholePrompt) computed.add(0, prompt);
             if (layer == 0 || row.wholeCanvas) computed.add(prompt, tokens);
             if (chooses(layer, row)) {
                 const std::int32_t* const from =
-                    report_.positionsHost + reportRow(layer, row.sequence) * std::size_t(sizes_.mostChanged);
+                    RowsOf(report_.positionsHost, sizes_.mostChanged)[reportRow(layer, row.sequence)];
                 computed.positions.insert(computed.positions.end(), from, from + changedOf(row.sequence));
             }
             computed.compare(row.block, tokens);
         }
 }
 
-std::span<const float> CudaCanvasFeatures::changes(int layer, const CanvasRow& row) const {
+NumberedSpan<const float> CudaCanvasFeatures::changes(int layer, const CanvasRow& row) const {
     if (!chooses(layer, row)) return {};
-    return {report_.changesHost + reportRow(layer, row.sequence) * std::size_t(sizes_.mostCanvas),
-            std::size_t(canvasOf(row.sequence))};
+    return {RowsOf(report_.changesHost, sizes_.mostCanvas)[reportRow(layer, row.sequence)], canvasOf(row.sequence)};
 }
 
 } // namespace kvscope

@@ -67,11 +67,9 @@ public:
 
     bool compares() const { return changing_ > 0; } // some row of this forward compares values
     bool computesAll() const { return all_; }       // in this forward every layer computes all tokens
-    const ComputedTokens& computed(int layer, RowId sequence) const {
-        return computed_[std::size_t(layer)][index(sequence)];
-    }
+    const ComputedTokens& computed(int layer, RowId sequence) const { return computed_[layer][index(sequence)]; }
     /// [canvas] how much each token's values changed, after finish(); empty where none were compared.
-    std::span<const float> changes(int layer, const CanvasRow& row) const;
+    NumberedSpan<const float> changes(int layer, const CanvasRow& row) const;
 
 private:
     int promptOf(RowId sequence) const { return prompts_[index(sequence)]; }
@@ -87,9 +85,7 @@ private:
     void change(const Pass& pass);
     void compute(const Pass& pass, const CanvasTokens& tokens, const std::int32_t* sources,
                  const std::int32_t* targets);
-    std::size_t reportRow(int layer, RowId sequence) const {
-        return std::size_t(layer) * tokens_.size() + index(sequence);
-    }
+    int reportRow(int layer, RowId sequence) const { return layer * int(tokens_.size()) + int(sequence); }
 
     /// One layer's share of the device's memory.
     struct Layer {
@@ -130,12 +126,12 @@ private:
     int changing_ = 0, places_ = 0;
     bool all_ = false;
 
-    std::vector<Layer> layers_;
+    Numbered<Layer> layers_;
     float *rows_ = nullptr,
           *made_ = nullptr; // [places, hidden] of the computed tokens: the stream; what the layer adds to it
     Report report_;
     std::int32_t *promptDevice_ = nullptr, *firstValueDevice_ = nullptr; // [sequences], with Layer::values
-    std::vector<std::vector<ComputedTokens>> computed_;                  // [layer][sequence]
+    Numbered<std::vector<ComputedTokens>> computed_;                     // [layer][sequence]
 };
 
 } // namespace kvscope

@@ -14,17 +14,14 @@ using cuda::BlockRow;
 using enum DenoiseReport::Mark;
 
 void CudaDenoisePrompts::plan(DeviceArena& arena, int longest) {
-    const auto most = std::size_t(longest);
-    arena.plan(x_, most * std::size_t(p_.placer.config.hidden), "prompt activations");
-    arena.plan(ids_, most, "prompt activations");
-    arena.plan(table_, most / std::size_t(p_.block), "prompt activations");
-    arena.planHost(marks_, kMarks, "the prompts' marks");
+    arena.plan(x_, {longest, p_.placer.config.hidden}, "prompt activations");
+    arena.plan(ids_, longest, "prompt activations");
+    arena.plan(table_, longest / p_.block, "prompt activations");
+    arena.planHost(marks_, int{kMarks}, "the prompts' marks");
 }
 
 /// How many tokens the whole blocks have that the prompt fills.
-int CudaDenoisePrompts::tokensOf(int sequence) const {
-    return int(p_.prompts[std::size_t(sequence)].size()) / p_.block * p_.block;
-}
+int CudaDenoisePrompts::tokensOf(int sequence) const { return int(p_.prompts[sequence].size()) / p_.block * p_.block; }
 
 /// Tokens of a piece: whole blocks, and a multiple of 8, as the kernels of prompts need it.
 int CudaDenoisePrompts::pieceTokens() const {
@@ -62,11 +59,11 @@ void CudaDenoisePrompts::readPrompt(int sequence, StepRecord& record, double& do
                     "copying the prompt");
     };
     copy(table_, blocks.data(), blocks.size() * sizeof(BlockRow));
-    copy(ids_, p_.prompts[std::size_t(sequence)].data(), std::size_t(tokens) * sizeof(std::int32_t));
+    copy(ids_, p_.prompts[sequence].data(), std::size_t(tokens) * sizeof(std::int32_t));
     p_.placer.stages.at(StepStage::Embed);
     p_.placer.passes.embed(ids_, tokens, x_);
     for (int layer = 0; layer < p_.placer.config.layers; ++layer) {
-        LayerRecord& out = record.layers[std::size_t(layer)];
+        LayerRecord& out = record.layers[layer];
         for (int first = 0; first < tokens; first += pieceTokens()) {
             throwIfCancelled(stop);
             report(progress, done / all, "reading the prompt");
@@ -80,8 +77,8 @@ void CudaDenoisePrompts::readPrompt(int sequence, StepRecord& record, double& do
 /// Reads the tokens [first, first + n) of a prompt in one layer. Waits.
 void CudaDenoisePrompts::readPiece(int sequence, int layer, int first, int n, LayerRecord& out) {
     const PiecePlacer& by = p_.placer;
-    const DenoiserLayer& of = p_.layers[std::size_t(layer)];
-    float* const x = x_ + std::size_t(first) * std::size_t(by.config.hidden);
+    const DenoiserLayer& of = p_.layers[layer];
+    float* const x = RowsOf(x_, by.config.hidden)[first];
     PlacedPiece piece;
     piece.layer = layer, piece.sequence = sequence, piece.first = first, piece.n = n;
     piece.x = x;
@@ -90,7 +87,7 @@ void CudaDenoisePrompts::readPiece(int sequence, int layer, int first, int n, La
     piece.index.ranges = of.ranges;
     piece.index.blockFirst = by.rows.blockFirst;
     piece.indexed = of.ranges != nullptr;
-    placePiece(by, p_.model.layers[std::size_t(layer)], piece,
+    placePiece(by, p_.model.layers[layer], piece,
                {marks_ + kQkv, marks_ + kRope, marks_ + kCompression, marks_ + kAttention});
     cuda::BlockAttentionArgs attention;
     attention.rows = {by.layout.shape, n / p_.block, p_.block, table_ + first / p_.block, nullptr, by.rows.blockFirst};
@@ -108,7 +105,7 @@ void CudaDenoisePrompts::readPiece(int sequence, int layer, int first, int n, La
 
 void CudaDenoisePrompts::addTimes(LayerRecord& out) const {
     const auto add = [&](Stage stage, DenoiseReport::Mark from, DenoiseReport::Mark to) {
-        out.stageNs[std::size_t(stage)] += std::int64_t(marks_[to] - marks_[from]);
+        out.stageNs[stage] += std::int64_t(marks_[to] - marks_[from]);
     };
     add(Stage::QkvLinear, kQkv, kRope);
     add(Stage::Rope, kRope, kCompression);

@@ -20,10 +20,10 @@ public:
     /// What reading uses of the engine; everything outlives the reader.
     struct Parts {
         const DeviceModel& model;
-        const std::vector<std::vector<std::int32_t>>& prompts;
+        NumberedSpan<const std::vector<std::int32_t>> prompts;
         const int block; // tokens
         const PiecePlacer placer;
-        const std::vector<DenoiserLayer>& layers;
+        const Numbered<DenoiserLayer>& layers;
         const GpuClock& clock;
         GpuTrace* const trace; // null: nobody records
     };

@@ -7,7 +7,7 @@
 namespace kvscope {
 namespace {
 
-template <class T> void lay(T*& part, std::byte* base, std::size_t& at, std::size_t count) {
+template <class T> void lay(T*& part, std::byte* base, std::size_t& at, Elements count) {
     constexpr std::size_t kAlignment = 16;
     if (base != nullptr && count > 0) part = reinterpret_cast<T*>(base + at);
     at += (count * sizeof(T) + kAlignment - 1) / kAlignment * kAlignment;
@@ -19,37 +19,38 @@ using enum DenoiseReport::Mark;
 using enum DenoiseReport::StepMark;
 
 DenoiseReport::DenoiseReport(const DenoiseReportNeeds& needs, std::byte* base, std::size_t& bytes) : needs_(needs) {
-    const auto layers = std::size_t(needs.layers), tokens = std::size_t(needs.rows) * std::size_t(needs.block);
+    const Elements layers(needs.layers), tokens(needs.rows, needs.block);
     bytes = 0;
-    lay(stepMarks, base, bytes, kStepMarks);
+    lay(stepMarks, base, bytes, int{kStepMarks});
     lay(candidates, base, bytes, tokens);
     lay(ids, base, bytes, tokens);
-    lay(marks, base, bytes, layers * kMarks);
-    lay(active, base, bytes, needs.active ? layers * needs.items() : 0);
-    lay(changes, base, bytes, layers * std::size_t(needs.sets) * tokens);
-    lay(pages, base, bytes, layers * needs.items() * needs.words);
-    lay(agnostic, base, bytes, needs.agnostic ? layers * needs.items() * needs.words : 0);
-    lay(densities, base, bytes, layers * needs.densities());
-    lay(kvChanges, base, bytes, needs.kvChanges ? layers * 2 * tokens : 0);
+    lay(marks, base, bytes, {layers, int{kMarks}});
+    lay(active, base, bytes, needs.active ? Elements(layers, needs.items()) : Elements(0));
+    lay(changes, base, bytes, {layers, needs.sets, tokens});
+    lay(pages, base, bytes, {layers, needs.items(), needs.words});
+    lay(agnostic, base, bytes, needs.agnostic ? Elements(layers, needs.items(), needs.words) : Elements(0));
+    lay(densities, base, bytes, {layers, needs.densities()});
+    lay(kvChanges, base, bytes, needs.kvChanges ? Elements(layers, 2, tokens) : Elements(0));
 }
 
 DenoiseReportReader::DenoiseReportReader(const DenoiseOptions& options, const DenoiseReportNeeds& needs,
                                          const GpuClock& clock)
-    : options_(options), needs_(needs), clock_(clock), previous_(std::size_t(needs.layers) * needs.items()) {}
+    : options_(options), needs_(needs), clock_(clock), pagesAt_(needs.layers, needs.rows, needs.kvHeads),
+      previous_(pagesAt_.size()) {}
 
 void DenoiseReportReader::fill(const DenoiseReport& report, ForwardShape shape, std::span<const DenoiseRow> rows,
                                std::span<const std::uint32_t> flags, StepRecord& record) {
     const std::uint64_t* const step = report.stepMarks;
     record.startNs = clock_.sinceOrigin(step[kEmbed]);
     record.durationNs = std::int64_t(step[kEnd] - step[kEmbed]);
-    record.stepStageNs[std::size_t(StepStage::Embed)] = std::int64_t(report.marks[kQkv] - step[kEmbed]);
+    record.stepStageNs[StepStage::Embed] = std::int64_t(report.marks[kQkv] - step[kEmbed]);
     if (shape.writes) {
-        record.stepStageNs[std::size_t(StepStage::LmHead)] = std::int64_t(step[kSample] - step[kLmHead]);
-        record.stepStageNs[std::size_t(StepStage::Sample)] = std::int64_t(step[kEnd] - step[kSample]);
+        record.stepStageNs[StepStage::LmHead] = std::int64_t(step[kSample] - step[kLmHead]);
+        record.stepStageNs[StepStage::Sample] = std::int64_t(step[kEnd] - step[kSample]);
     }
-    record.layers.assign(std::size_t(needs_.layers), {});
+    record.layers.assign(needs_.layers, {});
     for (int layer = 0; layer < needs_.layers; ++layer) {
-        fillStages(report, shape, layer, record.layers[std::size_t(layer)]);
+        fillStages(report, shape, layer, record.layers[layer]);
         for (std::size_t i = 0; i < rows.size(); ++i)
             for (int g = 0; g < needs_.kvHeads; ++g) fillHead(report, layer, rows[i], flags[i], g, record);
     }
@@ -75,33 +76,33 @@ void DenoiseReportReader::fillStages(const DenoiseReport& report, ForwardShape s
     const std::uint64_t end = last ? report.stepMarks[kLmHead] : *report.mark(layer + 1, kQkv);
     for (std::size_t s = 0; s < order.size(); ++s) {
         const std::uint64_t next = s + 1 < order.size() ? order[s + 1].second : end;
-        out.stageNs[std::size_t(order[s].first)] += std::int64_t(next - order[s].second);
+        out.stageNs[order[s].first] += std::int64_t(next - order[s].second);
     }
 }
 
 /// Adds the KV head's row of the trace to the record, and its selection where it chose pages.
 void DenoiseReportReader::fillHead(const DenoiseReport& report, int layer, const DenoiseRow& row, std::uint32_t flags,
                                    int kvHead, StepRecord& record) {
-    const std::size_t item = std::size_t(int(row.sequence) * needs_.kvHeads + kvHead);
+    const int item = int(row.sequence) * needs_.kvHeads + kvHead;
     DenoiseLayer out;
     out.layer = layer, out.sequence = int(row.sequence), out.kvHead = kvHead;
     out.sparse = (flags & cuda::BlockRow::kSparse) != 0;
     DenoiseStep& denoise = record.denoise;
     if ((flags & cuda::BlockRow::kCompares) != 0 && kvHead < needs_.sets) {
         const float* const from =
-            report.changesOf(layer) + std::size_t(int(row.sequence) * needs_.sets + kvHead) * std::size_t(needs_.block);
+            RowsOf(report.changesOf(layer), needs_.block)[int(row.sequence) * needs_.sets + kvHead];
         out.firstChange = std::int64_t(denoise.changes.size());
         denoise.changes.insert(denoise.changes.end(), from, from + needs_.block);
     }
     if (needs_.kvChanges && kvHead == 0 && row.step > 0) fillKvChanges(report, row, out, denoise);
     if (!out.sparse) {
-        previous_[std::size_t(layer) * needs_.items() + item].known = false;
+        previous_[pagesAt_.offset(layer, int(row.sequence), kvHead)].known = false;
         denoise.layers.push_back(out);
         return;
     }
     out.active = report.activeOf(layer)[item];
     std::vector<std::int32_t> pages;
-    const std::uint32_t* const words = report.pagesOf(layer) + item * needs_.words;
+    const std::uint32_t* const words = RowsOf(report.pagesOf(layer), needs_.words)[item];
     for (std::size_t w = 0; w < needs_.words; ++w)
         for (std::uint32_t bits = words[w]; bits != 0; bits &= bits - 1)
             pages.push_back(std::int32_t(w) * 32 + std::countr_zero(bits));
@@ -121,8 +122,7 @@ void DenoiseReportReader::fillTiles(const DenoiseReport& report, int layer, cons
     out.firstRow = std::int64_t(denoise.rowDensities.size());
     out.rows = group * needs_.tileRows;
     const float* const from =
-        report.densitiesOf(layer) +
-        std::size_t((int(row.sequence) * needs_.queryHeads + out.kvHead * group) * needs_.tileRows);
+        RowsOf(report.densitiesOf(layer), needs_.tileRows)[int(row.sequence) * needs_.queryHeads + out.kvHead * group];
     denoise.rowDensities.insert(denoise.rowDensities.end(), from, from + out.rows);
 }
 
@@ -130,17 +130,17 @@ void DenoiseReportReader::fillTiles(const DenoiseReport& report, int layer, cons
 void DenoiseReportReader::fillKvChanges(const DenoiseReport& report, const DenoiseRow& row, DenoiseLayer& out,
                                         DenoiseStep& denoise) const {
     out.firstKvChange = std::int64_t(denoise.kvChanges.size());
-    const std::size_t numbers = 2 * std::size_t(needs_.block);
-    const float* const from = report.kvChangesOf(out.layer) + std::size_t(int(row.sequence)) * numbers;
-    denoise.kvChanges.insert(denoise.kvChanges.end(), from, from + numbers);
+    const RowsOf numbers(report.kvChangesOf(out.layer), {2, needs_.block});
+    const float* const from = numbers[int(row.sequence)];
+    denoise.kvChanges.insert(denoise.kvChanges.end(), from, from + numbers.width());
 }
 
 /// Adds the KV head's selection to the record. It is compared with that of the forward before, if both are sparse
 /// forwards of one block and this is not the clean one.
 void DenoiseReportReader::fillSelection(const DenoiseReport& report, int layer, const DenoiseRow& row, int kvHead,
                                         std::vector<std::int32_t> pages, StepRecord& record) {
-    const std::size_t item = std::size_t(int(row.sequence) * needs_.kvHeads + kvHead);
-    Pages& before = previous_[std::size_t(layer) * needs_.items() + item];
+    const int item = int(row.sequence) * needs_.kvHeads + kvHead;
+    Pages& before = previous_[pagesAt_.offset(layer, int(row.sequence), kvHead)];
     SelectionRecord selection;
     selection.layer = layer, selection.sequence = int(row.sequence), selection.kvHead = kvHead;
     selection.selected = selection.hits = std::int32_t(pages.size());
@@ -149,7 +149,8 @@ void DenoiseReportReader::fillSelection(const DenoiseReport& report, int layer, 
         selection.kept = std::int32_t(std::count_if(pages.begin(), pages.end(), [&](std::int32_t page) {
             return std::binary_search(before.list.begin(), before.list.end(), page);
         }));
-    const std::uint32_t* const agnostic = needs_.agnostic ? report.agnosticOf(layer) + item * needs_.words : nullptr;
+    const std::uint32_t* const agnostic =
+        needs_.agnostic ? RowsOf(report.agnosticOf(layer), needs_.words)[item] : nullptr;
     for (const std::int32_t page : pages) {
         const bool always = agnostic != nullptr && (agnostic[page / 32] >> (page % 32) & 1) != 0;
         record.blocks.emplace_back(page, always ? Origin::QueryAgnostic : Origin::QueryAware, true);
@@ -157,7 +158,7 @@ void DenoiseReportReader::fillSelection(const DenoiseReport& report, int layer, 
     record.selections.push_back(selection);
     before.list = std::move(pages);
     before.known = !row.clean;
-    LayerRecord& sums = record.layers[std::size_t(layer)];
+    LayerRecord& sums = record.layers[layer];
     const bool firstOfLayer = sums.selected == 0;
     sums.selected += selection.selected;
     sums.hits += selection.hits;

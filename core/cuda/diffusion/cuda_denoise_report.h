@@ -1,6 +1,8 @@
 // What a denoising forward on a GPU tells the host, and the record that is made of it.
 #pragma once
 
+#include "base/elements.h"
+#include "base/extents.h"
 #include "core/cuda/device_memory.h"
 #include "core/cuda/gpu_clock.h"
 #include "core/session/denoise_engine.h"
@@ -24,9 +26,9 @@ struct DenoiseReportNeeds {
     int queryHeads = 0;
     bool agnostic = false;  // which pages were chosen once for the block
     bool kvChanges = false; // how much keys and values changed
-    std::size_t items() const { return std::size_t(rows) * std::size_t(kvHeads); }
+    Elements items() const { return {rows, kvHeads}; }
     /// Of one layer.
-    std::size_t densities() const { return std::size_t(rows) * std::size_t(queryHeads) * std::size_t(tileRows); }
+    Elements densities() const { return {rows, queryHeads, tileRows}; }
 };
 
 /// One report, on the device or its copy on the host. Parts that a forward does not write keep the numbers of an
@@ -54,27 +56,19 @@ struct DenoiseReport {
     float* kvChanges = nullptr;        // [layers][rows][keys, values][block], or null
 
     std::uint64_t* mark(int layer, Mark which) const { return marks + layer * kMarks + which; }
-    std::uint64_t* activeOf(int layer) const { return active == nullptr ? nullptr : active + at(layer); }
-    std::uint32_t* pagesOf(int layer) const { return pages == nullptr ? nullptr : pages + at(layer) * needs_.words; }
-    float* changesOf(int layer) const {
-        const DenoiseReportNeeds& n = needs_;
-        return changes == nullptr ? nullptr : changes + std::size_t(layer) * std::size_t(n.rows * n.sets * n.block);
-    }
-    std::uint32_t* agnosticOf(int layer) const {
-        return agnostic == nullptr ? nullptr : agnostic + at(layer) * needs_.words;
-    }
-    float* densitiesOf(int layer) const {
-        const std::size_t layers = std::size_t(layer) * needs_.densities();
-        return densities == nullptr ? nullptr : densities + layers;
-    }
-    float* kvChangesOf(int layer) const {
-        const auto numbers = std::size_t(layer) * 2 * std::size_t(needs_.rows * needs_.block);
-        return kvChanges == nullptr ? nullptr : kvChanges + numbers;
-    }
+    std::uint64_t* activeOf(int layer) const { return part(active, needs_.items(), layer); }
+    std::uint32_t* pagesOf(int layer) const { return part(pages, {needs_.items(), needs_.words}, layer); }
+    float* changesOf(int layer) const { return part(changes, {needs_.rows, needs_.sets, needs_.block}, layer); }
+    std::uint32_t* agnosticOf(int layer) const { return part(agnostic, {needs_.items(), needs_.words}, layer); }
+    float* densitiesOf(int layer) const { return part(densities, needs_.densities(), layer); }
+    float* kvChangesOf(int layer) const { return part(kvChanges, {needs_.rows, 2, needs_.block}, layer); }
     const DenoiseReportNeeds& needs() const { return needs_; }
 
 private:
-    std::size_t at(int layer) const { return std::size_t(layer) * needs_.items(); }
+    /// A layer's part, which has so many elements; null if there is none.
+    template <class T> static T* part(T* ofAll, Elements each, int layer) {
+        return ofAll == nullptr ? nullptr : RowsOf(ofAll, each)[layer];
+    }
     DenoiseReportNeeds needs_;
 };
 
@@ -115,6 +109,7 @@ private:
     const DenoiseOptions& options_;
     const DenoiseReportNeeds needs_;
     const GpuClock& clock_;
+    const Extents<int, int, int> pagesAt_; // [layer, sequence, KV head]
     std::vector<Pages> previous_;
 };
 

@@ -1,5 +1,6 @@
 #include "core/cuda/diffusion/cuda_denoiser.h"
 
+#include "base/extents.h"
 #include "core/cuda/cuda_engine.h"
 #include "core/cuda/cuda_sequences.h"
 #include "core/cuda/gpu_device.h"
@@ -91,7 +92,7 @@ CudaDenoiser::CudaDenoiser(std::shared_ptr<const DeviceModel> model, const Denoi
                                            setup.level != RecordLevel::Counters && !options_.pages, setup.observer},
       rules_(options_, recorded_.changes, recorded_.observer != nullptr,
              sampling_.temperature <= 0 && recorded_.observer == nullptr),
-      rows_(p_.layout.rows), block_(options_.block), layers_(std::size_t(p_.config.layers)),
+      rows_(p_.layout.rows), block_(options_.block), layers_(p_.config.layers),
       prompts_({*p_.model,
                 setup.prompts,
                 block_,
@@ -130,17 +131,17 @@ DenoiseReportNeeds CudaDenoiser::reportNeeds() const {
 }
 
 void CudaDenoiser::plan() {
-    const auto tokens = std::size_t(rows_) * std::size_t(block_), heads = std::size_t(p_.config.queryHeads),
-               dim = std::size_t(p_.config.headDim);
+    const Elements tokens(rows_, block_), queries(tokens, p_.config.queryHeads);
     planSharedBuffers(p_.arena, p_.buffers, p_.config, p_.products);
     p_.plan();
     planLayers();
     if (options_.choosesPages()) planChoice();
     if (rules_.weighs()) planTiles();
-    p_.arena.plan(changes_, rules_.compares() ? tokens * heads : 0, kActivations);
-    p_.arena.plan(kvChanges_, recorded_.kvChanges ? tokens * 2 * std::size_t(p_.config.kvHeads) : 0, kActivations);
-    const std::size_t parts = std::size_t(shares_.count) * tokens * heads;
-    p_.arena.plan(shares_.partial, parts * dim / 2, kActivations); // numbers of 2 bytes, see attend(); dim is even
+    p_.arena.plan(changes_, rules_.compares() ? queries : Elements(0), kActivations);
+    p_.arena.plan(kvChanges_, recorded_.kvChanges ? Elements(tokens, 2, p_.config.kvHeads) : Elements(0), kActivations);
+    const Elements parts(shares_.count, queries);
+    p_.arena.plan(shares_.partial, {parts, p_.config.headDim / 2},
+                  kActivations); // numbers of 2 bytes, see attend(); dim is even
     p_.arena.plan(shares_.states, parts, kActivations);
     prompts_.plan(p_.arena, p_.engine.maxPrompt);
     FlightInputs(nullptr, rows_, block_, device_.inputBytes);
@@ -155,17 +156,17 @@ void CudaDenoiser::plan() {
 
 void CudaDenoiser::planLayers() {
     constexpr MemoryKind kMemory("block_memory", "queries and outputs of the blocks", Holds::Scratch);
-    const auto queries = std::size_t(rows_) * std::size_t(block_) * std::size_t(p_.config.queryHeads),
-               dim = std::size_t(p_.config.headDim), blocks = std::size_t(p_.layout.blocksTotal);
+    const int dim = p_.config.headDim;
+    const Elements queries(rows_, block_, p_.config.queryHeads), blocks(p_.layout.blocksTotal);
     for (DenoiserLayer& layer : layers_) {
-        p_.arena.plan(layer.blocks, blocks * p_.layout.blockElements, {"kv_resident", "resident KV cache", Holds::Kv});
+        p_.arena.plan(layer.blocks, {blocks, p_.layout.blockElements}, {"kv_resident", "resident KV cache", Holds::Kv});
         if (options_.choosesPages())
-            p_.arena.plan(layer.ranges, blocks * 2 * dim, {"block_index", "block index", Holds::Index});
-        if (rules_.compares()) p_.arena.plan(layer.before, queries * dim, kMemory);
-        if (options_.pages && !options_.everyToken) p_.arena.plan(layer.prefix, queries * dim, kMemory);
+            p_.arena.plan(layer.ranges, {blocks, 2, dim}, {"block_index", "block index", Holds::Index});
+        if (rules_.compares()) p_.arena.plan(layer.before, {queries, dim}, kMemory);
+        if (options_.pages && !options_.everyToken) p_.arena.plan(layer.prefix, {queries, dim}, kMemory);
         p_.arena.plan(layer.prefixSums, queries, kMemory);
         if (recorded_.kvChanges)
-            p_.arena.plan(layer.beforeKv, queries / std::size_t(p_.config.group()) * 2 * dim,
+            p_.arena.plan(layer.beforeKv, {rows_, block_, p_.config.kvHeads, 2, dim},
                           {"block_changes", "keys and values of the blocks' forwards before", Holds::Scratch});
     }
 }
@@ -173,30 +174,29 @@ void CudaDenoiser::planLayers() {
 void CudaDenoiser::planTiles() {
     constexpr MemoryKind kMasks("tile_masks", "masks of tiles", Holds::Index);
     const cuda::TileMaskArgs args = maskOf(0);
-    const auto heads = std::size_t(rows_) * std::size_t(p_.config.queryHeads);
+    const Elements heads(rows_, p_.config.queryHeads);
     for (DenoiserLayer& layer : layers_) {
         if (!options_.tiles) break;
-        p_.arena.plan(layer.tiles, heads * std::size_t(args.tileRows()) * std::size_t(args.capacity), kMasks);
+        p_.arena.plan(layer.tiles, {heads, args.tileRows(), args.capacity}, kMasks);
         p_.arena.plan(layer.tileCount, heads, kMasks);
     }
-    p_.arena.plan(tiles_.weights, heads * std::size_t(block_) * std::size_t(args.pieces()), kActivations);
-    p_.arena.plan(tiles_.headFirst, options_.tiles ? heads : 0, kState);
+    p_.arena.plan(tiles_.weights, {heads, block_, args.pieces()}, kActivations);
+    p_.arena.plan(tiles_.headFirst, options_.tiles ? heads : Elements(0), kState);
 }
 
 void CudaDenoiser::uploadTileHeads() {
     std::vector<std::int64_t> first;
     for (int head = 0; head < rows_ * p_.config.queryHeads; ++head)
-        first.push_back(p_.layout.blockFirst[std::size_t(head / p_.config.group())]);
+        first.push_back(p_.layout.blockFirst[head / p_.config.group()]);
     cuda::check(cudaMemcpy(tiles_.headFirst, first.data(), first.size() * sizeof(std::int64_t), cudaMemcpyHostToDevice),
                 "preparing the session");
 }
 
 void CudaDenoiser::planChoice() {
-    const auto items = std::size_t(rows_) * std::size_t(p_.config.kvHeads), pages = std::size_t(p_.layout.maxBlocks);
+    const Elements items(rows_, p_.config.kvHeads), pages(p_.layout.maxBlocks);
     const cuda::PageUnionArgs args = unionOf(0);
-    p_.arena.plan(choice_.scores, items * std::size_t(args.rows.queries()) * std::size_t(args.scoreStride()),
-                  kActivations);
-    p_.arena.plan(choice_.words, items * std::size_t(args.wordsOf()), kState);
+    p_.arena.plan(choice_.scores, {items, args.rows.queries(), args.scoreStride()}, kActivations);
+    p_.arena.plan(choice_.words, {items, args.wordsOf()}, kState);
     p_.arena.plan(choice_.arrivals, items, kState);
     p_.arena.plan(choice_.pages, items * pages, kActivations);
     p_.arena.plan(choice_.count, items, kActivations);
@@ -215,7 +215,7 @@ void CudaDenoiser::open() {
         entry.inputs = FlightInputs(entry.inputMemory, rows_, block_, device_.inputBytes);
         entry.report = DenoiseReport(reportNeeds(), entry.reportMemory, device_.reportBytes);
     }
-    candidates_.resize(std::size_t(rows_) * std::size_t(block_));
+    candidates_.resize(rows_ * block_);
     p_.startClock(prompts_.marks());
     // One forward without rows outside a graph, because cuBLASLt's plans and the attributes of kernels must not be made
     // during a capture.
@@ -238,7 +238,7 @@ cuda::PageUnionArgs CudaDenoiser::unionOf(int layer) const {
     cuda::PageUnionArgs args;
     args.rows = rowsOf(layer);
     args.q = p_.buffers.q;
-    args.ranges = layers_[std::size_t(layer)].ranges;
+    args.ranges = layers_[layer].ranges;
     args.maxPages = p_.layout.maxBlocks;
     args.pagesPerQuery = options_.pagesPerQuery;
     args.scores = choice_.scores;
@@ -260,14 +260,14 @@ cuda::TileMaskArgs CudaDenoiser::maskOf(int layer) const {
     cuda::TileMaskArgs args;
     args.rows = rowsOf(layer);
     args.q = p_.buffers.q;
-    args.blocks = layers_[std::size_t(layer)].blocks;
+    args.blocks = layers_[layer].blocks;
     args.scale =
         options_.scaledByHeads ? float(1 / std::sqrt(double(p_.config.queryHeads))) : p_.config.attentionScale();
     args.maxTiles = p_.layout.maxBlocks;
     args.capacity = tileCapacity(options_, p_.layout.maxBlocks);
     args.weights = tiles_.weights;
-    args.tiles = layers_[std::size_t(layer)].tiles;
-    args.count = layers_[std::size_t(layer)].tileCount;
+    args.tiles = layers_[layer].tiles;
+    args.count = layers_[layer].tileCount;
     // The choice stays in the report's memory, so that the reports of the block's later forwards have it too.
     args.united = options_.tiles ? device_.report.pagesOf(layer) : device_.report.agnosticOf(layer);
     args.densities = device_.report.densitiesOf(layer);
@@ -292,7 +292,7 @@ void CudaDenoiser::start(Flight flight, std::span<const DenoiseRow> rows, int st
         inputs.masked[index(row.sequence)] = row.wanted;
         std::copy(row.ids.begin(), row.ids.end(), inputs.ids + int(row.sequence) * block_);
     }
-    const std::size_t bytes = rows.empty() ? std::size_t(rows_) * sizeof(BlockRow) : device_.inputBytes;
+    const std::size_t bytes = rows.empty() ? Elements(rows_) * sizeof(BlockRow) : device_.inputBytes;
     if (p_.trace != nullptr) p_.trace->atStep(step);
     nvtxPush(nameOf(Phase::Decode), step);
     cuda::check(cudaMemcpyAsync(device_.inputMemory, inputs.table, bytes, cudaMemcpyHostToDevice, stream_.get()),
@@ -383,8 +383,8 @@ void CudaDenoiser::forwardKernels(ForwardShape shape) {
 }
 
 void CudaDenoiser::layerKernels(int layer, ForwardShape shape) {
-    const DeviceLayer& weights = p_.model->layers[std::size_t(layer)];
-    const DenoiserLayer& of = layers_[std::size_t(layer)];
+    const DeviceLayer& weights = p_.model->layers[layer];
+    const DenoiserLayer& of = layers_[layer];
     const DenoiseReport& report = device_.report;
     p_.ranges.at(layer, Stage::QkvLinear);
     p_.passes.project(weights, p_.buffers.x, rows_ * block_, report.mark(layer, kQkv));
@@ -438,7 +438,7 @@ void CudaDenoiser::choose(int layer, ForwardShape shape) {
 }
 
 void CudaDenoiser::attend(int layer, ForwardShape shape) {
-    const DenoiserLayer& of = layers_[std::size_t(layer)];
+    const DenoiserLayer& of = layers_[layer];
     const DenoiseReport& report = device_.report;
     const bool underMasks = options_.tiles && shape.sparse;
     p_.ranges.at(layer, shape.sparse ? Stage::Stage2 : Stage::Attention);
@@ -482,17 +482,15 @@ void CudaDenoiser::attend(int layer, ForwardShape shape) {
 /// Hands the layer's attention to the observer. Waits.
 void CudaDenoiser::observe(int layer) {
     if (sequenceOf_.empty()) return; // the forward without rows that open() runs
-    const std::size_t queries = std::size_t(block_) * std::size_t(p_.config.queryHeads),
-                      numbers = queries * std::size_t(p_.config.headDim);
+    const Elements queries(block_, p_.config.queryHeads), numbers(queries, p_.config.headDim);
     merged_.resize(numbers);
     std::vector<float> merged(numbers), sums(queries);
     for (const int sequence : sequenceOf_) {
-        const auto s = std::size_t(sequence);
         cuda::check(cudaStreamSynchronize(stream_.get()), "observing a layer");
-        cuda::check(cudaMemcpy(merged_.data(), p_.buffers.attended + s * numbers, numbers * sizeof(Bf16),
+        cuda::check(cudaMemcpy(merged_.data(), RowsOf(p_.buffers.attended, numbers)[sequence], numbers * sizeof(Bf16),
                                cudaMemcpyDeviceToHost),
                     "observing a layer");
-        cuda::check(cudaMemcpy(sums.data(), layers_[std::size_t(layer)].prefixSums + s * queries,
+        cuda::check(cudaMemcpy(sums.data(), RowsOf(layers_[layer].prefixSums, queries)[sequence],
                                queries * sizeof(float), cudaMemcpyDeviceToHost),
                     "observing a layer");
         std::transform(merged_.begin(), merged_.end(), merged.begin(), fromBf16);
@@ -501,26 +499,25 @@ void CudaDenoiser::observe(int layer) {
 }
 
 void CudaDenoiser::observeLogits() {
-    const std::size_t numbers = std::size_t(block_) * std::size_t(p_.config.vocab);
+    const Elements numbers(block_, p_.config.vocab);
     for (std::size_t row = 0; row < sequenceOf_.size(); ++row)
         recorded_.observer->logits(RowId{sequenceOf_[row]}, {logits(int(row), 0).data(), numbers});
 }
 
 std::span<const float> CudaDenoiser::logits(int row, int token) const {
-    const auto vocab = std::size_t(p_.config.vocab);
+    const Extents<int, int, int> at(rows_, block_, p_.config.vocab);
     if (logitsHost_.empty()) {
-        logitsHost_.resize(std::size_t(rows_) * std::size_t(block_) * vocab);
+        logitsHost_.resize(at.size());
         cuda::check(cudaMemcpy(logitsHost_.data(), p_.buffers.logits[0], logitsHost_.size() * sizeof(float),
                                cudaMemcpyDeviceToHost),
                     "copying the logits");
     }
-    const auto at = std::size_t(sequenceOf_[std::size_t(row)] * block_ + token);
-    return std::span(logitsHost_).subspan(at * vocab, vocab);
+    return at.part(std::span<const float>(logitsHost_), sequenceOf_[row], token);
 }
 
 const Candidate* CudaDenoiser::candidate(int row, int token) const {
     if (sampling_.temperature > 0) return nullptr;
-    return &candidates_[std::size_t(sequenceOf_[std::size_t(row)] * block_ + token)];
+    return &candidates_[sequenceOf_[row] * block_ + token];
 }
 
 std::unique_ptr<DenoiseEngine> makeCudaDenoiser(const DenoiseSetup& setup) {

@@ -116,7 +116,7 @@ private:
     const Recorded recorded_;
     const FlightRules rules_;
     const int rows_, block_;
-    std::vector<DenoiserLayer> layers_; // the arena sets the pointers
+    Numbered<DenoiserLayer> layers_; // the arena sets the pointers
     CudaDenoisePrompts prompts_;
     OnDevice device_;
     PageMemory choice_;
@@ -129,8 +129,8 @@ private:
     Entry entries_[kEntries];
     int entry_ = 0;                             // of the last forward that was waited for
     bool ahead_ = false;                        // the forward after it has been started already
-    std::vector<int> sequenceOf_;               // [row of the last forward]
-    std::vector<Candidate> candidates_;         // [rows*block]
+    Numbered<int> sequenceOf_;                  // [row of the last forward]
+    Numbered<Candidate> candidates_;            // [rows*block]
     mutable std::vector<float> logitsHost_;     // of the last forward; empty until asked for
     mutable std::vector<std::uint16_t> merged_; // for the observer
     // The last members are destroyed first: the stream's destructor waits for its work.

@@ -10,9 +10,9 @@ namespace kvscope {
 using cuda::BlockRow;
 
 FlightInputs::FlightInputs(std::byte* base, int rows, int block, std::size_t& bytes) {
-    const std::size_t masks = (std::size_t(rows) * sizeof(BlockRow) + 7) / 8 * 8,
-                      tokens = masks + std::size_t(rows) * sizeof(std::uint64_t);
-    bytes = tokens + std::size_t(rows) * std::size_t(block) * sizeof(std::int32_t);
+    const std::size_t masks = (Elements(rows) * sizeof(BlockRow) + 7) / 8 * 8,
+                      tokens = masks + Elements(rows) * sizeof(std::uint64_t);
+    bytes = tokens + Elements(rows, block) * sizeof(std::int32_t);
     if (base == nullptr) return;
     table = reinterpret_cast<BlockRow*>(base);
     masked = reinterpret_cast<std::uint64_t*>(base + masks);

@@ -17,7 +17,7 @@ DiffusionParts::DiffusionParts(std::shared_ptr<const Model> loaded, std::shared_
 void DiffusionParts::plan() {
     passes.plan(arena, engine.useLibrary);
     table.plan(arena);
-    arena.plan(allowed, std::size_t(config.vocab), "session state");
+    arena.plan(allowed, config.vocab, "session state");
 }
 
 void DiffusionParts::open(const cuda::Stream& stream) {
@@ -25,8 +25,9 @@ void DiffusionParts::open(const cuda::Stream& stream) {
     arena.take();
     passes.open();
     table.upload();
-    std::vector<std::uint8_t> all(allowedIds_.begin(), allowedIds_.end());
-    all.resize(std::size_t(config.vocab), 1);
+    Numbered<std::uint8_t> all;
+    all.assign(allowedIds_.begin(), allowedIds_.end());
+    all.resize(config.vocab, 1);
     cuda::check(cudaMemcpy(allowed, all.data(), all.size(), cudaMemcpyHostToDevice), "preparing the session");
 }
 

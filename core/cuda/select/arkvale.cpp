@@ -1,3 +1,4 @@
+#include "core/cuda/device_copy.h"
 #include "core/cuda/select/first_slots.h"
 #include "core/cuda/select/guessed_queries.h"
 #include "core/cuda/select/scored_pages.h"
@@ -15,7 +16,7 @@ public:
         : context_(context), budget_(values), shared_(values.text("groups") == "layer" ? context.shape.kvHeads : 1),
           ahead_(values.integer("prefetch_layers") > 0),
           pages_(context_, values.text("digest") != "bounds", shared_, cuda::PageScore::Mean), guess_(context_),
-          resident_(std::size_t(context.config.layers)) {}
+          resident_(context.config.layers) {}
 
     void plan(DeviceArena& arena) override;
     void prompt(const DevicePromptChunk& chunk) override;
@@ -40,33 +41,32 @@ private:
     const bool ahead_; // a layer's pages are chosen in the layer before it
     ScoredPages pages_;
     GuessedQueries guess_;
-    std::vector<std::uint8_t*> resident_; // [layer], each [rows, page sets, maxBlocks]
-    __nv_bfloat16* lastQuery_ = nullptr;  // [queryHeads*dim] of the prompt that is being read
+    Numbered<std::uint8_t*> resident_;   // [layer], each [rows, page sets, maxBlocks]
+    __nv_bfloat16* lastQuery_ = nullptr; // [queryHeads*dim] of the prompt that is being read
     float* chosenScores_ = nullptr;
     PackedBlock* chosen_ = nullptr;
     std::int32_t* chosenCount_ = nullptr;
 };
 
 void DeviceArkVale::plan(DeviceArena& arena) {
-    const auto heads = std::size_t(context_.heads());
-    const std::size_t lists = std::size_t(context_.rows() * pages_.sets()) * std::size_t(context_.maxBlocks);
+    const int heads = context_.heads();
+    const Elements lists(context_.rows(), pages_.sets(), context_.maxBlocks);
     pages_.plan(arena);
     if (ahead_) guess_.plan(arena, "activations");
     for (std::size_t i = 0; i < resident_.size(); ++i)
         if (context_.layers[i].sparse)
             arena.plan(resident_[i], lists, {"resident_pages", "resident pages", Holds::Index});
-    arena.plan(lastQuery_, std::size_t(context_.shape.queryHeads * context_.shape.dim), "activations");
-    arena.plan(chosen_, heads * std::size_t(context_.capacity), "selections");
-    arena.plan(chosenScores_, heads * std::size_t(context_.capacity), "selections");
+    arena.plan(lastQuery_, {context_.shape.queryHeads, context_.shape.dim}, "activations");
+    arena.plan(chosen_, {heads, context_.capacity}, "selections");
+    arena.plan(chosenScores_, {heads, context_.capacity}, "selections");
     arena.plan(chosenCount_, heads, "selections");
 }
 
 void DeviceArkVale::prompt(const DevicePromptChunk& chunk) {
     if (chunk.first + chunk.n < chunk.promptTokens) return;
-    const auto width = std::size_t(context_.shape.queryHeads) * std::size_t(context_.shape.dim);
-    cuda::check(cudaMemcpyAsync(lastQuery_, chunk.q + std::size_t(chunk.n - 1) * width, width * sizeof(__nv_bfloat16),
-                                cudaMemcpyDeviceToDevice, context_.launch.stream),
-                "keeping the last query");
+    const RowsOf queries(chunk.q, context_.queryWidth());
+    copyOnStream(lastQuery_, queries[chunk.n - 1], queries.width(), cudaMemcpyDeviceToDevice, context_.launch.stream,
+                 "keeping the last query");
 }
 
 cuda::PageChoiceArgs DeviceArkVale::choiceOf(int layer, int firstRow) const {
@@ -80,7 +80,7 @@ cuda::PageChoiceArgs DeviceArkVale::choiceOf(int layer, int firstRow) const {
     args.window = budget_.window;
     args.dynamic = budget_.dynamic;
     args.budget = budget_.resident;
-    args.resident = resident_[std::size_t(layer)] + std::size_t(firstRow * pages_.sets() * context_.maxBlocks);
+    args.resident = RowsOf(resident_[layer], {pages_.sets(), context_.maxBlocks})[firstRow];
     args.capacity = context_.capacity;
     args.chosen = chosen_;
     args.chosenCount = chosenCount_;
@@ -92,7 +92,7 @@ cuda::PageChoiceArgs DeviceArkVale::choiceOf(int layer, int firstRow) const {
 /// that score best for the query of the last prompt token.
 void DeviceArkVale::promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* blocks,
                                std::int64_t headStride) {
-    const DeviceLayerState& state = context_.layers[std::size_t(layer)];
+    const DeviceLayerState& state = context_.layers[layer];
     if (!state.sparse) return;
     pages_.promptDone(layer, sequence, tokens, blocks, headStride);
     pages_.scoreAt(layer, sequence, tokens - 1, lastQuery_);
@@ -100,10 +100,10 @@ void DeviceArkVale::promptDone(int layer, int sequence, int tokens, const __nv_b
     choice.rows = 1;
     choice.at = tokens - 1;
     const int pages = context_.spec.grid.blocks(tokens);
+    const RowsOf residentOf(choice.resident, context_.maxBlocks);
     // At first all pages of the prompt count as resident; the choice then leaves only the best ones.
     for (int set = 0; set < pages_.sets(); ++set)
-        cuda::check(cudaMemsetAsync(choice.resident + std::size_t(set * context_.maxBlocks), 1, std::size_t(pages),
-                                    context_.launch.stream),
+        cuda::check(cudaMemsetAsync(residentOf[set], 1, Elements(pages), context_.launch.stream),
                     "choosing the first pages");
     cuda::choosePages(context_.launch, choice);
     if (state.offloaded) fillFirstSlots(context_, layer, sequence, tokens, blocks, headStride, chosen_, chosenCount_);

@@ -2,6 +2,8 @@
 // engine's slots. With a lag the candidates of a step are the blocks that the block filter chose in the step before;
 // the blocks that it chooses in this step have until the same layer of the next step to arrive.
 #include "base/error.h"
+#include "base/extents.h"
+#include "core/cuda/device_copy.h"
 #include "core/cuda/select/attended_mass.h"
 #include "core/cuda/select/first_slots.h"
 #include "core/cuda/select/lagging_transfers.h"
@@ -45,15 +47,13 @@ private:
         std::uint32_t* previous = nullptr;
         std::uint8_t* hasPrevious = nullptr;
     };
-    Layer& at(int layer) { return layers_[std::size_t(layer)]; }
-    template <class T> std::size_t headBytes() const {
-        return (std::size_t(context_.heads()) * sizeof(T) + 15) / 16 * 16;
-    }
+    Layer& at(int layer) { return layers_[layer]; }
+    template <class T> std::size_t headBytes() const { return (Elements(context_.heads()) * sizeof(T) + 15) / 16 * 16; }
     static std::size_t lagsAt() { return sizeof(cuda::LagLayer); } // where the LagHeads lie in a report
     std::size_t massesAt() const { return lagsAt() + headBytes<cuda::LagHead>(); }
     /// Whether the step before has left the complete list of the layer's blocks: with a lag and without slots.
-    bool knows(int layer) const { return lag_ && !context_.layers[std::size_t(layer)].offloaded; }
-    bool fetches(int layer) const { return lag_ && context_.layers[std::size_t(layer)].offloaded; }
+    bool knows(int layer) const { return lag_ && !context_.layers[layer].offloaded; }
+    bool fetches(int layer) const { return lag_ && context_.layers[layer].offloaded; }
     /// Whether the layer's attention waits for a transfer that the step before has chosen (LaggingTransfers::crosses).
     bool awaits(int layer) const { return fetches(layer) && transfers_.crosses(layer); }
     std::int64_t blockBytes() const { return std::int64_t(cuda::blockBytes(context_.shape)); }
@@ -67,7 +67,7 @@ private:
     const int tokens_;
     TokenLabels labels_;
     AttendedMass mass_;
-    std::vector<Layer> layers_;
+    Numbered<Layer> layers_;
     LaggingTransfers transfers_;
     SideStream beside_;
     cuda::SelectArgs taken_; // the arguments with which the engine would have chosen the layer's blocks
@@ -88,7 +88,7 @@ AsyncTls::AsyncTls(const ParameterValues& values, const DeviceSelectorContext& c
       tokens_(std::min(values.integer("k_t"), context.capacity * context.shape.blockSize)),
       labels_(context_, values.integer("d_c"), std::stoi(values.text("label_bits")),
               select::ChannelRule::ProductOfMaxima),
-      mass_(context_), layers_(std::size_t(context.config.layers)) {
+      mass_(context_), layers_(context.config.layers) {
     if (const int most = cuda::mostCandidateBlocks(context.launch, context.shape); context.capacity > most)
         throw Error(ErrorKind::Unsupported,
                     fmt::format("asynctls chooses tokens in at most {} blocks on this GPU, and the candidates are {}",
@@ -97,9 +97,8 @@ AsyncTls::AsyncTls(const ParameterValues& values, const DeviceSelectorContext& c
 }
 
 void AsyncTls::plan(DeviceArena& arena) {
-    const auto heads = std::size_t(context_.heads()), capacity = std::size_t(context_.capacity),
-               lists = heads * capacity, dim = std::size_t(context_.shape.dim),
-               queryHeads = std::size_t(context_.shape.queryHeads), rows = std::size_t(context_.rows());
+    const int heads = context_.heads();
+    const Elements lists(heads, context_.capacity);
     labels_.plan(arena);
     for (std::size_t i = 0; i < layers_.size(); ++i) {
         if (!context_.layers[i].sparse) continue;
@@ -111,13 +110,13 @@ void AsyncTls::plan(DeviceArena& arena) {
         arena.plan(layer.loads, lists, "selections");
         arena.plan(layer.counts, 2, "session state");
         arena.plan(layer.published, 2, "session state");
-        arena.plan(layer.q, rows * queryHeads * dim, "selections");
+        arena.plan(layer.q, {context_.rows(), context_.shape.queryHeads, context_.shape.dim}, "selections");
         if (!context_.record) continue;
-        arena.plan(layer.chosen, lists * std::size_t(context_.shape.blockSize / 16), "selections");
-        arena.plan(layer.previous, heads * std::size_t((context_.maxBlocks + 31) / 32), "recorder state");
+        arena.plan(layer.chosen, {lists, context_.shape.blockSize / 16}, "selections");
+        arena.plan(layer.previous, {heads, (context_.maxBlocks + 31) / 32}, "recorder state");
         arena.plan(layer.hasPrevious, heads, "recorder state");
     }
-    arena.plan(lastQuery_, queryHeads * dim, "activations");
+    arena.plan(lastQuery_, context_.queryWidth(), "activations");
     arena.plan(lastPosition_, 1, "session state");
     arena.plan(next_.blocks, lists, "selections");
     arena.plan(next_.count, heads, "selections");
@@ -144,19 +143,18 @@ void AsyncTls::begin() {
 }
 
 void AsyncTls::prompt(const DevicePromptChunk& chunk) {
-    if (!context_.layers[std::size_t(chunk.layer)].sparse) return;
+    if (!context_.layers[chunk.layer].sparse) return;
     labels_.prompt(chunk);
     if (chunk.first + chunk.n < chunk.promptTokens) return;
-    const std::size_t width = std::size_t(context_.shape.queryHeads) * std::size_t(context_.shape.dim);
-    cuda::check(cudaMemcpyAsync(lastQuery_, chunk.q + std::size_t(chunk.n - 1) * width, width * sizeof(Bf16),
-                                cudaMemcpyDeviceToDevice, context_.launch.stream),
-                "keeping the last query");
+    const RowsOf queries(chunk.q, context_.queryWidth());
+    copyOnStream(lastQuery_, queries[chunk.n - 1], queries.width(), cudaMemcpyDeviceToDevice, context_.launch.stream,
+                 "keeping the last query");
 }
 
 /// Makes the labels of the prompt, and lets the query of the last prompt token choose the candidates of the first step.
 /// These candidates stay on the device.
 void AsyncTls::promptDone(int index, int sequence, int tokens, const Bf16* blocks, std::int64_t headStride) {
-    const DeviceLayerState& state = context_.layers[std::size_t(index)];
+    const DeviceLayerState& state = context_.layers[index];
     if (!state.sparse) return;
     Layer& layer = at(index);
     labels_.promptDone(index, sequence, tokens, blocks, headStride);
@@ -181,8 +179,9 @@ void AsyncTls::promptDone(int index, int sequence, int tokens, const Bf16* block
     select.list = {list_, nullptr, next_.count};
     select.record.blocks = next_.blocks;
     cuda::selectBlocksOnDevice(context_.launch, select);
-    const std::size_t head = std::size_t(sequence) * std::size_t(context_.shape.kvHeads),
-                      list = head * std::size_t(context_.capacity);
+    const Extents<int, int, int> listAt(context_.rows(), context_.shape.kvHeads, context_.capacity);
+    const std::size_t list = listAt.first(sequence);
+    const int head = sequence * context_.shape.kvHeads;
     cuda::SettleArgs settle;
     settle.shape = context_.shape;
     settle.rows = 1;
@@ -262,7 +261,7 @@ void AsyncTls::settle(const cuda::Launch& launch, const DeviceStep& step) {
     if (context_.record) {
         args.chosen = layer.chosen;
         args.q = layer.q;
-        args.index = context_.layers[std::size_t(step.layer)].index;
+        args.index = context_.layers[step.layer].index;
         args.previous = layer.previous;
         args.hasPrevious = layer.hasPrevious;
         args.head = taken_.record.heads;
@@ -279,7 +278,7 @@ void AsyncTls::settle(const cuda::Launch& launch, const DeviceStep& step) {
 
 /// Starts the loads of the layer's next candidates that have no slot yet.
 void AsyncTls::fetch(const cuda::Launch& launch, int index) {
-    const DeviceLayerState& state = context_.layers[std::size_t(index)];
+    const DeviceLayerState& state = context_.layers[index];
     Layer& layer = at(index);
     cuda::GatherArgs gather;
     gather.shape = context_.shape;

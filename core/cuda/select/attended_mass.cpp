@@ -5,12 +5,11 @@
 namespace kvscope {
 
 std::size_t AttendedMass::bytes() const {
-    return context_.oracle ? (std::size_t(context_.heads()) * sizeof(float) + 15) / 16 * 16 : 0;
+    return context_.oracle ? (Elements(context_.heads()) * sizeof(float) + 15) / 16 * 16 : 0;
 }
 
 void AttendedMass::plan(DeviceArena& arena) {
-    if (context_.oracle)
-        arena.plan(logSums_, std::size_t(context_.rows()) * std::size_t(context_.shape.queryHeads), "the oracle");
+    if (context_.oracle) arena.plan(logSums_, {context_.rows(), context_.shape.queryHeads}, "the oracle");
 }
 
 void AttendedMass::measure(const DeviceStep& step, char* at) const {

@@ -36,7 +36,7 @@ private:
     struct Layer {
         std::int32_t *previous = nullptr, *previousCount = nullptr;
     };
-    Layer& at(int layer) { return layers_[std::size_t(layer)]; }
+    Layer& at(int layer) { return layers_[layer]; }
     bool biased() const { return context_.spec.bias.scale != 0.f; }
 
     const DeviceSelectorContext context_;
@@ -44,7 +44,7 @@ private:
     const TokenReport report_;
     TokenLabels labels_;
     TokenStore store_;
-    std::vector<Layer> layers_;
+    Numbered<Layer> layers_;
     std::int32_t *tokens_ = nullptr, *count_ = nullptr; // the step's choice
     float *scores_ = nullptr, *packedBias_ = nullptr, *partial_ = nullptr;
     Bf16* packed_ = nullptr;
@@ -57,7 +57,7 @@ DoubleSparsity::DoubleSparsity(const ParameterValues& values, const DeviceSelect
       blocks_((heavy_ + context.shape.blockSize - 1) / context.shape.blockSize), report_(context, heavy_),
       labels_(context_, context.shape.dim / values.integer("group_factor"), std::stoi(values.text("label_bits")),
               select::ChannelRule::MeanProduct),
-      store_(context_), layers_(std::size_t(context.config.layers)) {
+      store_(context_), layers_(context.config.layers) {
     if (const int most = cuda::mostLabelledTokens(context.launch); mostTokens_ > most)
         throw Error(ErrorKind::Unsupported,
                     fmt::format("double-sparsity scores at most {} tokens on this GPU, and {} are asked for", most,
@@ -66,8 +66,8 @@ DoubleSparsity::DoubleSparsity(const ParameterValues& values, const DeviceSelect
 }
 
 void DoubleSparsity::plan(DeviceArena& arena) {
-    const auto heads = std::size_t(context_.heads()), lists = heads * std::size_t(heavy_),
-               bs = std::size_t(context_.shape.blockSize);
+    const int heads = context_.heads();
+    const Elements lists(heads, heavy_);
     labels_.plan(arena);
     store_.plan(arena);
     for (std::size_t i = 0; i < layers_.size(); ++i) {
@@ -80,10 +80,9 @@ void DoubleSparsity::plan(DeviceArena& arena) {
     arena.plan(tokens_, lists, "selections");
     arena.plan(scores_, lists, "selections");
     arena.plan(count_, heads, "selections");
-    arena.plan(packed_,
-               heads * std::size_t(blocks_) * cuda::blockElements(context_.shape.blockSize, context_.shape.dim),
+    arena.plan(packed_, {heads, blocks_, cuda::blockElements(context_.shape.blockSize, context_.shape.dim)},
                {"chosen_kv", "chosen tokens", Holds::Kv});
-    if (biased()) arena.plan(packedBias_, heads * std::size_t(blocks_) * bs, "scores of chosen tokens");
+    if (biased()) arena.plan(packedBias_, {heads, blocks_, context_.shape.blockSize}, "scores of chosen tokens");
     arena.plan(packedFirst_, heads, "session state");
     arena.plan(placeFirst_, heads, "session state");
     arena.plan(partial_, cuda::attentionPartialFloats(context_.launch, context_.shape, context_.rows(), blocks_),
@@ -107,13 +106,13 @@ void DoubleSparsity::begin() {
 }
 
 void DoubleSparsity::promptDone(int layer, int sequence, int tokens, const Bf16* blocks, std::int64_t headStride) {
-    if (!context_.layers[std::size_t(layer)].ownTier) return;
+    if (!context_.layers[layer].ownTier) return;
     labels_.promptDone(layer, sequence, tokens, blocks, headStride);
     store_.promptDone(layer, sequence, tokens, blocks, headStride);
 }
 
 void DoubleSparsity::append(const DeviceStep& step) {
-    if (!context_.layers[std::size_t(step.layer)].ownTier) return;
+    if (!context_.layers[step.layer].ownTier) return;
     cuda::LabelTokenArgs args;
     args.shape = context_.shape;
     args.rows = context_.rows();
@@ -162,7 +161,7 @@ void DoubleSparsity::choose(const DeviceStep& step, cuda::SelectArgs&) {
     pack.position = step.position;
     pack.newKey = step.newKey;
     pack.newValue = step.newValue;
-    if (biased()) pack.bias = context_.layers[std::size_t(step.layer)].index.tokenScores;
+    if (biased()) pack.bias = context_.layers[step.layer].index.tokenScores;
     pack.biasFirst = context_.tables.tokenFirst;
     pack.packed = packed_;
     pack.packedBias = packedBias_;
@@ -190,8 +189,7 @@ void DoubleSparsity::fill(int layer, const char* report, std::span<const int> ac
     out.h2dBlocks = out.misses;
     out.h2dBytes = out.misses * store_.tokenBytes();
     out.d2hBytes = std::int64_t(active.size()) * context_.shape.kvHeads * store_.tokenBytes();
-    out.transferNs = out.exposedNs =
-        out.stageNs[std::size_t(Stage::Offloading)]; // the attention waits for the whole transfer
+    out.transferNs = out.exposedNs = out.stageNs[Stage::Offloading]; // the attention waits for the whole transfer
 }
 
 } // namespace

@@ -7,7 +7,7 @@ namespace kvscope {
 void fillFirstSlots(const DeviceSelectorContext& context, int layer, int sequence, int tokens,
                     const __nv_bfloat16* blocks, std::int64_t headStride, const PackedBlock* chosen,
                     const std::int32_t* count) {
-    const DeviceLayerState& state = context.layers[std::size_t(layer)];
+    const DeviceLayerState& state = context.layers[layer];
     cuda::PageSeedArgs seeds;
     seeds.shape = context.shape;
     seeds.sequence = sequence;

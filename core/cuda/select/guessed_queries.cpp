@@ -5,16 +5,14 @@
 namespace kvscope {
 
 void GuessedQueries::plan(DeviceArena& arena, const char* what) {
-    const std::size_t queries =
-        std::size_t(context_.rows() * context_.shape.queryHeads) * std::size_t(context_.shape.dim);
+    const Elements queries(context_.rows(), context_.shape.queryHeads, context_.shape.dim);
     arena.plan(projected_, queries, what);
     arena.plan(query_, queries, what);
 }
 
 const __nv_bfloat16* GuessedQueries::make(const DeviceStep& step, int target) const {
     const ModelConfig& config = context_.config;
-    const DeviceLayer &here = context_.weights.layers[std::size_t(step.layer)],
-                      &next = context_.weights.layers[std::size_t(target)];
+    const DeviceLayer &here = context_.weights.layers[step.layer], &next = context_.weights.layers[target];
     const int width = context_.shape.queryHeads * context_.shape.dim;
     cuda::DeviceMatrix queries = next.qkv.front(); // the queries' rows come first; the tiles after them are left out
     queries.rows = width;

@@ -1,5 +1,6 @@
 // H2O on the GPU (core/select/h2o.cpp). The attention that tokens receive is added up in a separate pass over the keys,
 // which uses the log-sum-exps of the attention.
+#include "core/cuda/device_copy.h"
 #include "core/cuda/select/keeping_selector.h"
 #include "kernels/cuda/methods/token_mass.h"
 
@@ -20,8 +21,8 @@ public:
 
     void plan(DeviceArena& arena) override {
         KeepingSelector::plan(arena);
-        const auto rows = std::size_t(context_.rows());
-        arena.plan(logSums_, rows * std::size_t(context_.shape.queryHeads), "activations");
+        const int rows = context_.rows();
+        arena.plan(logSums_, {rows, context_.shape.queryHeads}, "activations");
         arena.plan(heavy_, rows, "session state");
         arena.plan(recent_, rows, "session state");
     }
@@ -63,22 +64,19 @@ private:
         return most;
     }
     std::int32_t firstRecent(int sequence, std::int32_t newest) const override {
-        return newest - recentHost_[std::size_t(sequence)];
+        return newest - recentHost_[sequence];
     }
     void clearMass() {
-        cuda::check(cudaMemsetAsync(promptMass_, 0,
-                                    std::size_t(context_.shape.kvHeads) * std::size_t(mostTokens_) * sizeof(double),
-                                    context_.launch.stream),
-                    "counting attention");
+        clearOnStream(promptMass_, {context_.shape.kvHeads, mostTokens_}, context_.launch.stream, "counting attention");
     }
 
-    std::vector<std::int32_t> heavyHost_, recentHost_;  // [sequence]
+    Numbered<std::int32_t> heavyHost_, recentHost_;     // [sequence]
     std::int32_t *heavy_ = nullptr, *recent_ = nullptr; // [sequence] on the device
     float* logSums_ = nullptr;                          // [rows, queryHeads] of the step's attention
 };
 
 void H2o::prompt(const DevicePromptChunk& chunk) {
-    if (!context_.layers[std::size_t(chunk.layer)].ownTier) return;
+    if (!context_.layers[chunk.layer].ownTier) return;
     if (chunk.first == 0) clearMass();
     cuda::TokenMassArgs args;
     args.shape = context_.shape;
@@ -100,7 +98,7 @@ void H2o::prompt(const DevicePromptChunk& chunk) {
 }
 
 void H2o::promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* blocks, std::int64_t headStride) {
-    const int heavy = heavyHost_[std::size_t(sequence)], recent = recentHost_[std::size_t(sequence)];
+    const int heavy = heavyHost_[sequence], recent = recentHost_[sequence];
     const Prompt prompt{layer, sequence, blocks, headStride};
     if (tokens <= heavy + recent) {
         keep(prompt, nullptr, false, 0, tokens);

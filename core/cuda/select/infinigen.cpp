@@ -1,5 +1,7 @@
 // InfiniGen by block on the GPU. Guesses the next layer's queries (GuessedQueries), takes them along the directions in
 // which that layer's queries vary most, and scores every key along the same directions.
+#include "base/extents.h"
+#include "core/cuda/device_copy.h"
 #include "core/cuda/select/guessed_queries.h"
 #include "core/math/symmetric_eigen.h"
 #include "kernels/cuda/methods/partial_keys.h"
@@ -25,9 +27,8 @@ public:
     void lookAhead(const DeviceStep& step, int target, cuda::SelectArgs& args) override;
 
 private:
-    std::size_t dim() const { return std::size_t(context_.shape.dim); }
     cuda::PartialKeys partialOf(int layer) const {
-        const Layer& kept = layers_[std::size_t(layer)];
+        const Layer& kept = layers_[layer];
         return {kept.directions, kept.keys, context_.tables.tokenFirst, 0, width_};
     }
     /// Sets the directions [dim, width_] of each head: the right singular vectors of the head's sampled queries,
@@ -41,7 +42,7 @@ private:
     const DeviceSelectorContext context_;
     const int dims_, width_, warmUp_;
     GuessedQueries guess_;
-    std::vector<Layer> layers_;
+    Numbered<Layer> layers_;
     double* gram_ = nullptr; // [kvHeads, dim, dim] of the prompt and layer that are being read
     int sampledLayer_ = -1, sampledSequence_ = -1;
     float* scores_ = nullptr;
@@ -50,26 +51,23 @@ private:
 void InfinigenOnDevice::plan(DeviceArena& arena) {
     constexpr MemoryKind kPartial("partial_keys", "partial keys", Holds::Index);
     constexpr const char* kWhat = "guesses";
-    const auto heads = std::size_t(context_.heads()), kvHeads = std::size_t(context_.shape.kvHeads);
-    std::size_t tokens = 0;
-    for (const int most : context_.maxTokens)
-        tokens += kvHeads * std::size_t(context_.spec.grid.blocks(most)) * std::size_t(context_.spec.blockSize);
-    layers_.resize(std::size_t(context_.config.layers));
+    const int heads = context_.heads(), kvHeads = context_.shape.kvHeads;
+    layers_.resize(context_.config.layers);
     for (std::size_t i = 0; i < layers_.size(); ++i) {
         if (!context_.layers[i].sparse) continue;
-        arena.plan(layers_[i].directions, heads * dim() * std::size_t(width_), kPartial);
-        arena.plan(layers_[i].keys, tokens * std::size_t(width_), kPartial);
+        arena.plan(layers_[i].directions, {heads, context_.shape.dim, width_}, kPartial);
+        arena.plan(layers_[i].keys, {context_.allBlocks(), context_.spec.blockSize, width_}, kPartial);
     }
-    arena.plan(gram_, kvHeads * dim() * dim(), kWhat);
+    arena.plan(gram_, kvHeads * context_.shape.dim * context_.shape.dim, kWhat);
     guess_.plan(arena, kWhat);
-    arena.plan(scores_, heads * std::size_t(context_.maxBlocks), kWhat);
+    arena.plan(scores_, {heads, context_.maxBlocks}, kWhat);
 }
 
 void InfinigenOnDevice::prompt(const DevicePromptChunk& chunk) {
-    if (!context_.layers[std::size_t(chunk.layer)].sparse) return;
+    if (!context_.layers[chunk.layer].sparse) return;
     if (chunk.first == 0) {
-        const std::size_t bytes = std::size_t(context_.shape.kvHeads) * dim() * dim() * sizeof(double);
-        cuda::check(cudaMemsetAsync(gram_, 0, bytes, context_.launch.stream), "preparing partial keys");
+        clearOnStream(gram_, {context_.shape.kvHeads, context_.shape.dim, context_.shape.dim}, context_.launch.stream,
+                      "preparing partial keys");
         sampledLayer_ = chunk.layer;
         sampledSequence_ = chunk.sequence;
     }
@@ -78,41 +76,37 @@ void InfinigenOnDevice::prompt(const DevicePromptChunk& chunk) {
 }
 
 void InfinigenOnDevice::setDirections(int layer, int sequence, bool sampled) {
-    const std::size_t matrix = dim() * dim(), kvHeads = std::size_t(context_.shape.kvHeads);
-    std::vector<double> gram(kvHeads * matrix);
-    std::vector<float> directions(kvHeads * dim() * std::size_t(width_), 0.f);
+    const int kvHeads = context_.shape.kvHeads, dim = context_.shape.dim;
+    const Extents<int, int> vectorAt(dim, dim);
+    const Extents<int, int, int> gramAt(kvHeads, dim, dim), directionAt(kvHeads, dim, width_);
+    std::vector<double> gram(gramAt.size());
+    std::vector<float> directions(directionAt.size(), 0.f);
     if (sampled) {
-        cuda::check(cudaMemcpyAsync(gram.data(), gram_, gram.size() * sizeof(double), cudaMemcpyDeviceToHost,
-                                    context_.launch.stream),
-                    "reading the prompt's queries");
+        copyOnStream(gram.data(), gram_, gram.size(), cudaMemcpyDeviceToHost, context_.launch.stream,
+                     "reading the prompt's queries");
         cuda::check(cudaStreamSynchronize(context_.launch.stream), "reading the prompt's queries");
     }
-    const auto describe = [&](std::size_t g) {
-        float* to = directions.data() + g * dim() * std::size_t(width_);
-        const SymmetricEigen eigen = symmetricEigen(std::span(gram).subspan(g * matrix, matrix), int(dim()));
-        for (std::size_t i = 0; i < std::size_t(dims_); ++i)
-            for (std::size_t c = 0; c < dim(); ++c)
-                to[c * std::size_t(width_) + i] = float(eigen.vectors[i * dim() + c]);
+    const auto describe = [&](int g) {
+        const SymmetricEigen eigen = symmetricEigen(gramAt.part(std::span(gram), g), dim);
+        for (int i = 0; i < dims_; ++i)
+            for (int c = 0; c < dim; ++c)
+                directions[directionAt.offset(g, c, i)] = float(eigen.vectors[vectorAt.offset(i, c)]);
     };
     if (sampled) {
         std::vector<std::jthread> team;
-        for (std::size_t g = 0; g < kvHeads; ++g) team.emplace_back(describe, g);
+        for (int g = 0; g < kvHeads; ++g) team.emplace_back(describe, g);
     } else { // a filled context has no queries; it gets the first channels
-        for (std::size_t g = 0; g < kvHeads; ++g)
-            for (std::size_t i = 0; i < std::size_t(dims_); ++i)
-                directions[(g * dim() + i) * std::size_t(width_) + i] = 1;
+        for (int g = 0; g < kvHeads; ++g)
+            for (int i = 0; i < dims_; ++i) directions[directionAt.offset(g, i, i)] = 1;
     }
-    cuda::check(cudaMemcpyAsync(layers_[std::size_t(layer)].directions +
-                                    std::size_t(sequence) * kvHeads * dim() * std::size_t(width_),
-                                directions.data(), directions.size() * sizeof(float), cudaMemcpyHostToDevice,
-                                context_.launch.stream),
-                "keeping directions");
+    copyOnStream(RowsOf(layers_[layer].directions, directions.size())[sequence], directions.data(), directions.size(),
+                 cudaMemcpyHostToDevice, context_.launch.stream, "keeping directions");
     cuda::check(cudaStreamSynchronize(context_.launch.stream), "keeping directions");
 }
 
 void InfinigenOnDevice::promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* blocks,
                                    std::int64_t headStride) {
-    if (!context_.layers[std::size_t(layer)].sparse) return;
+    if (!context_.layers[layer].sparse) return;
     setDirections(layer, sequence, layer == sampledLayer_ && sequence == sampledSequence_);
     cuda::keepPartialPrompt(context_.launch, {context_.shape, sequence, tokens, blocks, headStride, partialOf(layer)});
 }

@@ -3,6 +3,7 @@
 // The tokens that the query heads of a KV head chose are fetched together while this layer computes, and each query
 // head attends to its own tokens.
 #include "base/extents.h"
+#include "core/cuda/device_copy.h"
 #include "core/cuda/select/attended_mass.h"
 #include "core/cuda/select/guessed_queries.h"
 #include "core/cuda/select/side_stream.h"
@@ -85,10 +86,8 @@ private:
     struct SourceFirst { // device memory: where a query head's tokens begin, fetched or in the store
         std::int64_t *fetched = nullptr, *store = nullptr;
     };
-    bool own(int layer) const { return context_.layers[std::size_t(layer)].ownTier; }
+    bool own(int layer) const { return context_.layers[layer].ownTier; }
     const Lists& listsOf(int layer) const { return lists_[layer % 2]; }
-    std::size_t dim() const { return std::size_t(context_.shape.dim); }
-    std::size_t queryHeads() const { return std::size_t(context_.shape.queryHeads); }
     int unitedMost() const { return most_ * context_.shape.group() + 1; }
     bool biased() const { return context_.spec.bias.scale != 0.f; }
     std::size_t massesAt() const { return report_.bytes() + sizeof(FetchMarks); } // where the masses lie in a report
@@ -110,7 +109,7 @@ private:
     GuessedQueries guess_;
     TokenStore store_;
     SideStream side_;
-    std::vector<Layer> layers_;
+    Numbered<Layer> layers_;
     Lists lists_[2];
     Sampled sampled_;
     Choosing choosing_;
@@ -130,7 +129,7 @@ InfinigenTokenOnDevice::InfinigenTokenOnDevice(const ParameterValues& values, co
                                                                                     context.shape.dim,
                                                                                     context.shape.blockSize},
       report_(context, unitedMost()), mass_(context_), guess_(context_), store_(context_),
-      layers_(std::size_t(context.config.layers)) {}
+      layers_(context.config.layers) {}
 
 void InfinigenTokenOnDevice::plan(DeviceArena& arena) {
     constexpr MemoryKind kPartial("partial_keys", "partial keys", Holds::Index);
@@ -216,12 +215,12 @@ void InfinigenTokenOnDevice::begin() {
 
 void InfinigenTokenOnDevice::prompt(const DevicePromptChunk& chunk) {
     if (!own(chunk.layer)) return;
-    const auto clear = [&](auto* what, std::size_t count) {
-        cuda::check(cudaMemsetAsync(what, 0, count * sizeof(*what), context_.launch.stream), "preparing partial keys");
+    const auto clear = [&](auto* what, Elements count) {
+        clearOnStream(what, count, context_.launch.stream, "preparing partial keys");
     };
     if (chunk.first == 0) {
-        clear(sampled_.gram, queryHeads() * dim() * dim());
-        clear(sampled_.lengths, queryHeads() * dim());
+        clear(sampled_.gram, {context_.queryWidth(), context_.shape.dim});
+        clear(sampled_.lengths, context_.queryWidth());
         sampled_.solved.clear();
         sampled_.layer = chunk.layer;
         sampled_.sequence = chunk.sequence;
@@ -230,13 +229,10 @@ void InfinigenTokenOnDevice::prompt(const DevicePromptChunk& chunk) {
         cuda::addLengthsAlong(context_.launch, {byHead_, chunk.q, chunk.n, sampled_.vectors, sampled_.lengths});
         return;
     }
-    const Extents<int, int> queryAt(chunk.promptTokens, context_.shape.queryHeads * context_.shape.dim);
     cuda::addQueryGram(context_.launch,
                        {byHead_, chunk.q, std::clamp(warmUp_ - chunk.first, 0, chunk.n), sampled_.gram});
-    cuda::check(cudaMemcpyAsync(sampled_.queries + queryAt.first(chunk.first), chunk.q,
-                                Extents<int, int>(chunk.n, queryAt.length(1)).size() * sizeof(Bf16),
-                                cudaMemcpyDeviceToDevice, context_.launch.stream),
-                "keeping queries");
+    copyOnStream(RowsOf(sampled_.queries, context_.queryWidth())[chunk.first], chunk.q,
+                 {chunk.n, context_.queryWidth()}, cudaMemcpyDeviceToDevice, context_.launch.stream, "keeping queries");
     const int read = chunk.first + chunk.n;
     if (read >= std::min(warmUp_, chunk.promptTokens)) solve(read);
 }
@@ -244,52 +240,51 @@ void InfinigenTokenOnDevice::prompt(const DevicePromptChunk& chunk) {
 /// Computes the right singular vectors of every query head's sampled queries, and how far the queries of the first
 /// `tokens` tokens reach along these vectors.
 void InfinigenTokenOnDevice::solve(int tokens) {
-    const std::size_t matrix = dim() * dim();
-    std::vector<double> gram(queryHeads() * matrix);
-    cuda::check(cudaMemcpyAsync(gram.data(), sampled_.gram, gram.size() * sizeof(double), cudaMemcpyDeviceToHost,
-                                context_.launch.stream),
-                "reading the prompt's queries");
+    const int heads = context_.shape.queryHeads, dim = context_.shape.dim;
+    const Extents<int, int, int> matrixAt(heads, dim, dim);
+    std::vector<double> gram(matrixAt.size());
+    copyOnStream(gram.data(), sampled_.gram, gram.size(), cudaMemcpyDeviceToHost, context_.launch.stream,
+                 "reading the prompt's queries");
     cuda::check(cudaStreamSynchronize(context_.launch.stream), "reading the prompt's queries");
     sampled_.solved.resize(gram.size());
     {
         std::vector<std::jthread> team;
-        const std::size_t threads = std::clamp<std::size_t>(std::thread::hardware_concurrency(), 1, queryHeads());
-        for (std::size_t t = 0; t < threads; ++t)
+        const int threads = std::clamp(int(std::thread::hardware_concurrency()), 1, heads);
+        for (int t = 0; t < threads; ++t)
             team.emplace_back([&, t] {
-                for (std::size_t h = t; h < queryHeads(); h += threads) {
-                    const SymmetricEigen eigen =
-                        symmetricEigen(std::span(gram).subspan(h * matrix, matrix), int(dim()));
-                    std::transform(eigen.vectors.begin(), eigen.vectors.begin() + std::ptrdiff_t(matrix),
-                                   sampled_.solved.begin() + std::ptrdiff_t(h * matrix),
-                                   [](double x) { return float(x); });
+                for (int h = t; h < heads; h += threads) {
+                    const SymmetricEigen eigen = symmetricEigen(matrixAt.part(std::span(gram), h), dim);
+                    const std::span<float> solved = matrixAt.part(std::span(sampled_.solved), h);
+                    std::transform(eigen.vectors.begin(), eigen.vectors.begin() + std::ptrdiff_t(solved.size()),
+                                   solved.begin(), [](double x) { return float(x); });
                 }
             });
     }
-    cuda::check(cudaMemcpyAsync(sampled_.vectors, sampled_.solved.data(), sampled_.solved.size() * sizeof(float),
-                                cudaMemcpyHostToDevice, context_.launch.stream),
-                "keeping directions");
+    copyOnStream(sampled_.vectors, sampled_.solved.data(), sampled_.solved.size(), cudaMemcpyHostToDevice,
+                 context_.launch.stream, "keeping directions");
     cuda::addLengthsAlong(context_.launch, {byHead_, sampled_.queries, tokens, sampled_.vectors, sampled_.lengths});
 }
 
 /// @return the directions [queryHeads, dim, width] along which the sums of the prompt's queries are largest
 std::vector<float> InfinigenTokenOnDevice::directions(bool sampled) const {
-    const auto width = std::size_t(width_);
-    std::vector<float> lengths(queryHeads() * dim()), result(queryHeads() * dim() * width, 0.f);
+    const int heads = context_.shape.queryHeads, dim = context_.shape.dim;
+    const Extents<int, int> channelAt(heads, dim);
+    const Extents<int, int, int> directionAt(heads, dim, width_), vectorAt(heads, dim, dim);
+    std::vector<float> lengths(channelAt.size()), result(directionAt.size(), 0.f);
     if (sampled) {
-        cuda::check(cudaMemcpyAsync(lengths.data(), sampled_.lengths, lengths.size() * sizeof(float),
-                                    cudaMemcpyDeviceToHost, context_.launch.stream),
-                    "reading the prompt's queries");
+        copyOnStream(lengths.data(), sampled_.lengths, lengths.size(), cudaMemcpyDeviceToHost, context_.launch.stream,
+                     "reading the prompt's queries");
         cuda::check(cudaStreamSynchronize(context_.launch.stream), "reading the prompt's queries");
     }
-    for (std::size_t h = 0; h < queryHeads(); ++h) {
-        const float* mine = lengths.data() + h * dim();
-        std::vector<std::size_t> order(dim());
-        std::iota(order.begin(), order.end(), std::size_t(0));
-        std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return mine[a] > mine[b]; });
+    for (int h = 0; h < heads; ++h) {
+        const NumberedSpan<float> mine(channelAt.part(std::span(lengths), h));
+        Numbered<int> order(dim, 0);
+        std::iota(order.begin(), order.end(), 0);
+        std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return mine[a] > mine[b]; });
         std::sort(order.begin(), order.begin() + dims_);
-        for (std::size_t i = 0; i < std::size_t(dims_); ++i)
-            for (std::size_t c = 0; c < dim(); ++c) // a filled context has no queries; it gets the first channels
-                result[(h * dim() + c) * width + i] = sampled  ? sampled_.solved[(h * dim() + order[i]) * dim() + c]
+        for (int i = 0; i < dims_; ++i)
+            for (int c = 0; c < dim; ++c) // a filled context has no queries; it gets the first channels
+                result[directionAt.offset(h, c, i)] = sampled  ? sampled_.solved[vectorAt.offset(h, order[i], c)]
                                                       : c == i ? 1.f
                                                                : 0.f;
     }
@@ -299,11 +294,10 @@ std::vector<float> InfinigenTokenOnDevice::directions(bool sampled) const {
 void InfinigenTokenOnDevice::promptDone(int layer, int sequence, int tokens, const Bf16* blocks,
                                         std::int64_t headStride) {
     if (!own(layer)) return;
-    const cuda::PartialKeys& partial = layers_[std::size_t(layer)].partial;
+    const cuda::PartialKeys& partial = layers_[layer].partial;
     const std::vector<float> kept = directions(layer == sampled_.layer && sequence == sampled_.sequence);
-    cuda::check(cudaMemcpyAsync(partial.directions + std::size_t(sequence) * kept.size(), kept.data(),
-                                kept.size() * sizeof(float), cudaMemcpyHostToDevice, context_.launch.stream),
-                "keeping directions");
+    copyOnStream(RowsOf(partial.directions, kept.size())[sequence], kept.data(), kept.size(), cudaMemcpyHostToDevice,
+                 context_.launch.stream, "keeping directions");
     cuda::check(cudaStreamSynchronize(context_.launch.stream), "keeping directions");
     cuda::keepPartialPrompt(context_.launch, {context_.shape, sequence, tokens, blocks, headStride, partial});
     store_.promptDone(layer, sequence, tokens, blocks, headStride);
@@ -312,7 +306,7 @@ void InfinigenTokenOnDevice::promptDone(int layer, int sequence, int tokens, con
 void InfinigenTokenOnDevice::append(const DeviceStep& step) {
     if (!own(step.layer)) return;
     cuda::appendPartialKey(context_.launch, {context_.shape, context_.rows(), step.position, step.active, step.newKey,
-                                             layers_[std::size_t(step.layer)].partial});
+                                             layers_[step.layer].partial});
     const Lists& lists = listsOf(step.layer);
     cuda::PlaceNewestArgs args;
     args.shape = context_.shape;
@@ -330,14 +324,14 @@ void InfinigenTokenOnDevice::append(const DeviceStep& step) {
 }
 
 void InfinigenTokenOnDevice::lookAhead(const DeviceStep& step, int target, cuda::SelectArgs&) {
-    const std::int64_t stride = layers_[std::size_t(target)].partial.stride;
+    const std::int64_t stride = layers_[target].partial.stride;
     cuda::PartialTokenScoreArgs score;
     score.shape = context_.shape;
     score.rows = context_.rows();
     score.position = step.position;
     score.active = step.active;
     score.q = guess_.make(step, target);
-    score.partial = layers_[std::size_t(target)].partial;
+    score.partial = layers_[target].partial;
     score.scale = context_.config.attentionScale();
     score.maxTokens = mostTokens_;
     score.scores = choosing_.scores;
@@ -424,7 +418,7 @@ cuda::Launch InfinigenTokenOnDevice::arrived(const DeviceStep& step) {
 }
 
 bool InfinigenTokenOnDevice::attend(const DeviceStep& step, cuda::DecodeAttentionArgs& args) {
-    const Layer& layer = layers_[std::size_t(step.layer)];
+    const Layer& layer = layers_[step.layer];
     const Lists& lists = listsOf(step.layer);
     const cuda::TokenChoiceRecord record = report_.at(step);
     const bool last = step.layer + 1 == context_.config.layers; // the last layer chooses for no other layer
@@ -441,7 +435,7 @@ bool InfinigenTokenOnDevice::attend(const DeviceStep& step, cuda::DecodeAttentio
     pack.capacity = most_ + 1;
     pack.store = context_.offload ? lists.fetched : store_.of(step.layer);
     pack.first = context_.offload ? sourceFirst_.fetched : sourceFirst_.store;
-    if (biased()) pack.bias = context_.layers[std::size_t(step.layer)].index.tokenScores;
+    if (biased()) pack.bias = context_.layers[step.layer].index.tokenScores;
     pack.biasTokens = lists.own;
     pack.biasFirst = sourceFirst_.store;
     pack.packed = packed_.blocks;

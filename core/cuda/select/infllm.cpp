@@ -1,3 +1,4 @@
+#include "core/cuda/device_copy.h"
 #include "core/cuda/device_selector.h"
 
 #include "core/select/infllm_budget.h"
@@ -12,8 +13,7 @@ class DeviceInfLlm final : public DeviceSelector {
 public:
     DeviceInfLlm(const ParameterValues& values, const DeviceSelectorContext& context)
         : context_(context), budget_(values), representatives_(values.integer("repr_topk")),
-          shared_(values.text("groups") == "layer" ? context.shape.kvHeads : 1),
-          layers_(std::size_t(context.config.layers)) {}
+          shared_(values.text("groups") == "layer" ? context.shape.kvHeads : 1), layers_(context.config.layers) {}
 
     void plan(DeviceArena& arena) override;
     void begin() override;
@@ -36,7 +36,7 @@ private:
         return std::min(budget_.localBlocks, context_.maxBlocks);
     } // most blocks of a local window
     cuda::FarMemory memoryOf(int layer) const {
-        const Layer& of = layers_[std::size_t(layer)];
+        const Layer& of = layers_[layer];
         return {context_.shape,
                 budget_.localTokens,
                 localBlocks() * context_.shape.blockSize,
@@ -50,7 +50,7 @@ private:
     const DeviceSelectorContext context_;
     const select::ContextBudget budget_;
     const int representatives_, shared_; // shared_: number of KV heads that share a block set
-    std::vector<Layer> layers_;
+    Numbered<Layer> layers_;
     // Used for one layer of a prompt.
     __nv_bfloat16* promptKeys_ = nullptr;
     float *promptMass_ = nullptr, *promptLogSums_ = nullptr;
@@ -65,28 +65,24 @@ private:
 
 void DeviceInfLlm::plan(DeviceArena& arena) {
     const cuda::AttentionShape& shape = context_.shape;
-    const auto rows = std::size_t(context_.rows()), heads = std::size_t(context_.heads()), dim = std::size_t(shape.dim),
-               queryHeads = std::size_t(shape.queryHeads);
-    const std::size_t ring = std::size_t(localBlocks()) * std::size_t(shape.blockSize);
-    std::size_t blocks = 0;
-    for (const int tokens : context_.maxTokens)
-        blocks += std::size_t(context_.spec.grid.blocks(tokens)) * std::size_t(shape.kvHeads);
+    const int rows = context_.rows(), heads = context_.heads(), ring = localBlocks() * shape.blockSize;
+    const std::size_t blocks = context_.allBlocks();
     for (Layer& layer : layers_) {
-        arena.plan(layer.plainKeys, heads * ring * dim, {"plain_keys", "keys before rotation", Holds::Index});
-        arena.plan(layer.mass, rows * queryHeads * ring, {"mass", "attention received", Holds::Index});
-        arena.plan(layer.blockKeys, blocks * std::size_t(shape.group()) * dim,
+        arena.plan(layer.plainKeys, {heads, ring, shape.dim}, {"plain_keys", "keys before rotation", Holds::Index});
+        arena.plan(layer.mass, {rows, shape.queryHeads, ring}, {"mass", "attention received", Holds::Index});
+        arena.plan(layer.blockKeys, {blocks, shape.group(), shape.dim},
                    {"representatives", "representative keys", Holds::Index});
     }
     const int longest = *std::max_element(context_.promptTokens.begin(), context_.promptTokens.end());
-    arena.plan(promptKeys_, std::size_t(shape.kvHeads) * std::size_t(longest) * dim, "prompt KV");
-    arena.plan(promptMass_, queryHeads * std::size_t(longest), "prompt activations");
-    arena.plan(promptLogSums_, queryHeads * std::size_t(context_.promptChunk), "prompt activations");
-    const std::size_t width = queryHeads * dim, lists = heads * std::size_t(context_.capacity);
-    arena.plan(farQ_, rows * width, "activations");
-    arena.plan(farOut_, rows * width, "activations");
-    arena.plan(nearLogSums_, rows * queryHeads, "activations");
-    arena.plan(farLogSums_, rows * queryHeads, "activations");
-    arena.plan(scores_, rows * std::size_t(shape.kvHeads / shared_) * std::size_t(context_.maxBlocks), "selections");
+    arena.plan(promptKeys_, {shape.kvHeads, longest, shape.dim}, "prompt KV");
+    arena.plan(promptMass_, {shape.queryHeads, longest}, "prompt activations");
+    arena.plan(promptLogSums_, {shape.queryHeads, context_.promptChunk}, "prompt activations");
+    const Elements queries(rows, shape.queryHeads, shape.dim), lists(heads, context_.capacity);
+    arena.plan(farQ_, queries, "activations");
+    arena.plan(farOut_, queries, "activations");
+    arena.plan(nearLogSums_, {rows, shape.queryHeads}, "activations");
+    arena.plan(farLogSums_, {rows, shape.queryHeads}, "activations");
+    arena.plan(scores_, {rows, shape.kvHeads / shared_, context_.maxBlocks}, "selections");
     arena.plan(chosen_, lists, "selections");
     arena.plan(chosenScores_, lists, "selections");
     arena.plan(chosenCount_, heads, "selections");
@@ -108,10 +104,8 @@ void DeviceInfLlm::begin() {
 void DeviceInfLlm::prompt(const DevicePromptChunk& chunk) {
     const cuda::AttentionShape& shape = context_.shape;
     if (chunk.first == 0)
-        cuda::check(cudaMemsetAsync(promptMass_, 0,
-                                    std::size_t(shape.queryHeads) * std::size_t(chunk.promptTokens) * sizeof(float),
-                                    context_.launch.stream),
-                    "reading the prompt");
+        clearOnStream(promptMass_, {shape.queryHeads, chunk.promptTokens}, context_.launch.stream,
+                      "reading the prompt");
     cuda::FarPromptArgs args;
     args.memory = memoryOf(chunk.layer);
     args.sequence = chunk.sequence;
@@ -148,14 +142,14 @@ void DeviceInfLlm::promptDone(int layer, int sequence, int tokens, const __nv_bf
 }
 
 void DeviceInfLlm::append(const DeviceStep& step) {
-    const DeviceLayerState& state = context_.layers[std::size_t(step.layer)];
+    const DeviceLayerState& state = context_.layers[step.layer];
     cuda::FarAppendArgs args;
     args.memory = memoryOf(step.layer);
     args.rows = context_.rows();
     args.position = step.position;
     args.active = step.active;
     args.qkv = step.qkv;
-    args.norms = context_.headNorms[std::size_t(step.layer)];
+    args.norms = context_.headNorms[step.layer];
     args.interleaved = context_.config.rope.interleaved;
     args.cos = context_.tables.ropeCos;
     args.sin = context_.tables.ropeSin;
@@ -247,14 +241,14 @@ void DeviceInfLlm::rankBlocks(const DeviceStep& step, const cuda::FarMergeArgs& 
     args.farQ = farQ_;
     args.usesPerDoubling = budget_.usesPerDoubling;
     args.slots = context_.slots;
-    args.lastUse = context_.layers[std::size_t(step.layer)].lastUse;
+    args.lastUse = context_.layers[step.layer].lastUse;
     cuda::rankFarBlocks(context_.launch, args);
 }
 
 void DeviceInfLlm::fill(int layer, const char* report, std::span<const int>, LayerRecord& out, StepRecord&,
                         std::size_t) const {
     if (report == nullptr) return;
-    if (!context_.layers[std::size_t(layer)].offloaded) return;
+    if (!context_.layers[layer].offloaded) return;
     // The keys of blocks that left the local window were written to the host a second time.
     const auto replaced = std::int64_t(*reinterpret_cast<const std::uint32_t*>(report));
     out.d2hBytes += replaced * context_.shape.blockSize * context_.shape.dim * std::int64_t(sizeof(__nv_bfloat16));

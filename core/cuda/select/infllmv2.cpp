@@ -17,10 +17,10 @@ public:
 
     void plan(DeviceArena& arena) override {
         constexpr const char* kWhat = "selections";
-        const std::size_t heads = std::size_t(context_.rows() * context_.shape.queryHeads);
-        arena.plan(logits_, heads * std::size_t(windows_), kWhat);
+        const Elements heads(context_.rows(), context_.shape.queryHeads);
+        arena.plan(logits_, {heads, windows_}, kWhat);
         arena.plan(logSums_, heads, kWhat);
-        arena.plan(scores_, std::size_t(context_.heads()) * std::size_t(context_.maxBlocks), kWhat);
+        arena.plan(scores_, {context_.heads(), context_.maxBlocks}, kWhat);
     }
     void choose(const DeviceStep& step, cuda::SelectArgs& args) override {
         cuda::CoarseScoreArgs score;

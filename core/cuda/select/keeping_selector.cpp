@@ -11,35 +11,34 @@ KeepingSelector::KeepingSelector(const DeviceSelectorContext& context, int capac
     : context_(context), capacity_(capacity),
       mostTokens_(*std::max_element(context.maxTokens.begin(), context.maxTokens.end())), countsMass_(countsMass),
       blocks_((capacity + context.shape.blockSize - 1) / context.shape.blockSize), report_(context, capacity),
-      kept_(std::size_t(context.config.layers)) {}
+      kept_(context.config.layers) {}
 
 void KeepingSelector::plan(DeviceArena& arena) {
-    const auto heads = std::size_t(context_.heads()), places = heads * std::size_t(capacity_);
-    const auto kvHeads = std::size_t(context_.shape.kvHeads), bs = std::size_t(context_.shape.blockSize);
+    const int heads = context_.heads(), kvHeads = context_.shape.kvHeads;
+    const Elements places(heads, capacity_);
     constexpr MemoryKind kLists("kept_tokens", "lists of kept tokens", Holds::Index);
     for (std::size_t i = 0; i < kept_.size(); ++i) {
         if (!context_.layers[i].ownTier) continue;
         cuda::KeptTokens& kept = kept_[i];
         kept.capacity = capacity_;
         kept.blocks = blocks_;
-        arena.plan(kept.packed,
-                   heads * std::size_t(blocks_) * cuda::blockElements(context_.shape.blockSize, context_.shape.dim),
+        arena.plan(kept.packed, {heads, blocks_, cuda::blockElements(context_.shape.blockSize, context_.shape.dim)},
                    {"kept_kv", "kept tokens", Holds::Kv});
         arena.plan(kept.tokens, places, kLists);
         arena.plan(kept.scores, places, kLists);
         if (countsMass_) arena.plan(kept.mass, places, kLists);
-        if (context_.spec.bias.scale != 0.f) arena.plan(kept.bias, heads * std::size_t(blocks_) * bs, kLists);
+        if (context_.spec.bias.scale != 0.f) arena.plan(kept.bias, {heads, blocks_, context_.shape.blockSize}, kLists);
         arena.plan(kept.count, heads, kLists);
         arena.plan(kept.freePlace, heads, kLists);
         arena.plan(kept.attended, heads, kLists);
     }
-    arena.plan(promptScores_, kvHeads * std::size_t(mostTokens_), "prompt scores");
-    if (countsMass_) arena.plan(promptMass_, kvHeads * std::size_t(mostTokens_), "prompt scores");
+    arena.plan(promptScores_, {kvHeads, mostTokens_}, "prompt scores");
+    if (countsMass_) arena.plan(promptMass_, {kvHeads, mostTokens_}, "prompt scores");
     arena.plan(packedFirst_, heads, "session state");
     arena.plan(placeFirst_, heads, "session state");
     chosen_.lists = context_.shape.kvHeads;
     chosen_.capacity = capacity_;
-    arena.plan(chosen_.tokens, kvHeads * std::size_t(capacity_), "prompt scores");
+    arena.plan(chosen_.tokens, {kvHeads, capacity_}, "prompt scores");
     arena.plan(chosen_.count, kvHeads, "prompt scores");
     arena.plan(partial_, cuda::attentionPartialFloats(context_.launch, context_.shape, context_.rows(), blocks_),
                "activations");
@@ -60,8 +59,7 @@ void KeepingSelector::begin() {
 }
 
 std::int64_t KeepingSelector::tokenStride(int sequence) const {
-    return std::int64_t(context_.spec.grid.blocks(context_.maxTokens[std::size_t(sequence)])) *
-           context_.shape.blockSize;
+    return std::int64_t(context_.spec.grid.blocks(context_.maxTokens[sequence])) * context_.shape.blockSize;
 }
 
 std::int64_t KeepingSelector::firstToken(int sequence) const {
@@ -86,7 +84,7 @@ void KeepingSelector::keepFromPrompt(int length, int wanted) {
 
 void KeepingSelector::keep(const Prompt& prompt, const cuda::TokenLists* listed, bool scored, int tailFirst,
                            int tailEnd) {
-    const cuda::KeptTokens& kept = kept_[std::size_t(prompt.layer)];
+    const cuda::KeptTokens& kept = kept_[prompt.layer];
     cuda::KeepPromptArgs args;
     args.kvHeads = context_.shape.kvHeads;
     args.sequence = prompt.sequence;
@@ -99,22 +97,22 @@ void KeepingSelector::keep(const Prompt& prompt, const cuda::TokenLists* listed,
     args.kept = kept;
     cuda::keepPrompt(context_.launch, args);
 
-    const std::size_t head = std::size_t(prompt.sequence) * std::size_t(context_.shape.kvHeads);
+    const int head = prompt.sequence * context_.shape.kvHeads;
     const std::size_t element = cuda::blockElements(context_.shape.blockSize, context_.shape.dim);
     cuda::PackArgs pack;
     pack.shape = context_.shape;
     pack.rows = 1;
-    pack.tokens = kept.tokens + head * std::size_t(capacity_);
+    pack.tokens = RowsOf(kept.tokens, capacity_)[head];
     pack.count = kept.count + head;
     pack.capacity = capacity_;
     pack.blocks = prompt.blocks;
     pack.stride = prompt.headStride / std::int64_t(element);
-    pack.packed = kept.packed + head * std::size_t(blocks_) * element;
+    pack.packed = RowsOf(kept.packed, {blocks_, element})[head];
     pack.packedBlocks = blocks_;
     if (kept.bias != nullptr) {
         pack.bias = biases(prompt.layer);
         pack.biasFirst = context_.tables.tokenFirst + head;
-        pack.packedBias = kept.bias + head * std::size_t(blocks_ * context_.shape.blockSize);
+        pack.packedBias = RowsOf(kept.bias, {blocks_, context_.shape.blockSize})[head];
     }
     cuda::packTokens(context_.launch, pack);
 }
@@ -129,14 +127,14 @@ void KeepingSelector::choose(const DeviceStep& step, cuda::SelectArgs&) {
     args.newValue = step.newValue;
     args.tokenScores = evictionScores(step.layer);
     args.tokenFirst = context_.tables.tokenFirst;
-    args.kept = kept_[std::size_t(step.layer)];
+    args.kept = kept_[step.layer];
     args.record = report_.at(step);
     comes(args);
     cuda::keepToken(context_.launch, args);
 }
 
 bool KeepingSelector::attend(const DeviceStep& step, cuda::DecodeAttentionArgs& args) {
-    const cuda::KeptTokens& kept = kept_[std::size_t(step.layer)];
+    const cuda::KeptTokens& kept = kept_[step.layer];
     args.blocks = kept.packed;
     args.headFirst = packedFirst_;
     args.packedTokens = kept.count;

@@ -41,11 +41,11 @@ protected:
     /// Puts the listed tokens (null: none) and the tokens [tailFirst, tailEnd) into the store. scored: stores
     /// promptScores_ with them.
     void keep(const Prompt& prompt, const cuda::TokenLists* listed, bool scored, int tailFirst, int tailEnd);
-    const cuda::KeptTokens& kept(int layer) const { return kept_[std::size_t(layer)]; }
+    const cuda::KeptTokens& kept(int layer) const { return kept_[layer]; }
     /// Index of a sequence's first token among the eviction scores. The scores of its heads are tokenStride apart.
     std::int64_t firstToken(int sequence) const;
     std::int64_t tokenStride(int sequence) const;
-    const float* evictionScores(int layer) const { return context_.layers[std::size_t(layer)].index.tokenScores; }
+    const float* evictionScores(int layer) const { return context_.layers[layer].index.tokenScores; }
     const float* biases(int layer) const { return context_.spec.bias.scale != 0.f ? evictionScores(layer) : nullptr; }
 
     const DeviceSelectorContext context_;
@@ -58,7 +58,7 @@ private:
     const bool countsMass_;
     const int blocks_; // number of blocks of a head's store
     const TokenReport report_;
-    std::vector<cuda::KeptTokens> kept_;                          // [layer]
+    Numbered<cuda::KeptTokens> kept_;                             // [layer]
     std::int64_t *packedFirst_ = nullptr, *placeFirst_ = nullptr; // [heads] a head's first block and place
     float* partial_ = nullptr;
 };

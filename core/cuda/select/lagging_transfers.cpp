@@ -11,21 +11,20 @@ void LaggingTransfers::open(std::vector<int> layers, int blocks) {
     if (!any()) return;
     firstCrossing_ = layers_[layers_.size() / 2];
     side_.open();
-    arrived_.resize(std::size_t(layers_.back()) + 1);
+    arrived_.resize(layers_.back() + 1);
     for (const int layer : layers_)
-        if (crosses(layer)) arrived_[std::size_t(layer)] = cuda::Event::make();
+        if (crosses(layer)) arrived_[layer] = cuda::Event::make();
 }
 
 void LaggingTransfers::send(const cuda::Launch& launch, int layer, const cuda::GatherArgs& args) {
     cuda::gatherBlocks(side_.fork(launch), args, blocks_);
-    if (crosses(layer))
-        cuda::check(cudaEventRecord(arrived_[std::size_t(layer)].get(), side_.stream()), "starting a transfer");
+    if (crosses(layer)) cuda::check(cudaEventRecord(arrived_[layer].get(), side_.stream()), "starting a transfer");
 }
 
 cuda::Launch LaggingTransfers::join(const cuda::Launch& launch, int layer) {
     cuda::Launch how = launch;
     if (!crosses(layer)) return how;
-    cuda::check(cudaStreamWaitEvent(launch.stream, arrived_[std::size_t(layer)].get()), "waiting for a transfer");
+    cuda::check(cudaStreamWaitEvent(launch.stream, arrived_[layer].get()), "waiting for a transfer");
     how.joined = true;
     return how;
 }

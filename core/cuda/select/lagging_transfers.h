@@ -2,6 +2,7 @@
 // comes to the same layer.
 #pragma once
 
+#include "base/indexed.h"
 #include "core/cuda/select/side_stream.h"
 #include "kernels/cuda/choice/select.h"
 #include "kernels/cuda/transfer/gather.h"
@@ -34,7 +35,7 @@ public:
 private:
     std::vector<int> layers_;
     int firstCrossing_ = 0, blocks_ = 0;
-    std::vector<cuda::Event> arrived_; // [layer], set for layers that cross
+    Numbered<cuda::Event> arrived_; // [layer], set for layers that cross
     SideStream side_;
 };
 

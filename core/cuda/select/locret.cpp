@@ -38,7 +38,7 @@ public:
     bool attendPrompt(const DevicePromptChunk& chunk, const cuda::PrefillAttentionArgs& args) override;
     void promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* blocks, std::int64_t headStride) override;
     void append(const DeviceStep& step) override {
-        if (!context_.layers[std::size_t(step.layer)].ownTier) return;
+        if (!context_.layers[step.layer].ownTier) return;
         cuda::RetainingArgs args = scoring(step.layer, context_.rows(), step.qkv, stepHidden_);
         args.scores = stepScores_;
         args.tokenStride = context_.shape.kvHeads;
@@ -63,8 +63,8 @@ private:
         args.width = weights_.width;
         args.kvHeads = context_.shape.kvHeads;
         args.rows = rows;
-        args.in = in_ + std::size_t(layer) * weights_.inOf(LayerId{0}).size();
-        args.out = out_ + std::size_t(layer) * weights_.outOf(LayerId{0}).size();
+        args.in = RowsOf(in_, weights_.inOf(LayerId{0}).size())[layer];
+        args.out = RowsOf(out_, weights_.outOf(LayerId{0}).size())[layer];
         args.hidden = hidden;
         return args;
     }
@@ -85,13 +85,13 @@ private:
 
 void Locret::plan(DeviceArena& arena) {
     KeepingSelector::plan(arena);
-    const auto kvHeads = std::size_t(context_.shape.kvHeads), rows = std::size_t(context_.rows()),
-               width = std::size_t(weights_.width), lists = kvHeads * std::size_t(listed_);
+    const int kvHeads = context_.shape.kvHeads, rows = context_.rows();
+    const Elements lists(kvHeads, listed_), blocks(kvHeads, listedBlocks_);
     arena.plan(in_, weights_.in.size(), "retaining heads");
     arena.plan(out_, weights_.out.size(), "retaining heads");
-    arena.plan(promptHidden_, std::size_t(context_.promptChunk) * width, "retaining heads");
-    arena.plan(stepHidden_, rows * width, "retaining heads");
-    arena.plan(stepScores_, rows * kvHeads, "retaining heads");
+    arena.plan(promptHidden_, {context_.promptChunk, weights_.width}, "retaining heads");
+    arena.plan(stepHidden_, {rows, weights_.width}, "retaining heads");
+    arena.plan(stepScores_, {rows, kvHeads}, "retaining heads");
     arena.plan(listScores_, lists, "prompt scores");
     for (cuda::TokenLists* list : {&list_, &next_}) {
         list->lists = context_.shape.kvHeads;
@@ -99,9 +99,8 @@ void Locret::plan(DeviceArena& arena) {
         arena.plan(list->tokens, lists, "prompt scores");
         arena.plan(list->count, kvHeads, "prompt scores");
     }
-    const auto bs = std::size_t(context_.shape.blockSize), blocks = kvHeads * std::size_t(listedBlocks_);
     arena.plan(packed_, blocks * cuda::blockElements(context_.shape.blockSize, context_.shape.dim), "prompt KV");
-    if (context_.spec.bias.scale != 0.f) arena.plan(packedBias_, blocks * bs, "prompt KV");
+    if (context_.spec.bias.scale != 0.f) arena.plan(packedBias_, {blocks, context_.shape.blockSize}, "prompt KV");
 }
 
 void Locret::begin() {
@@ -138,16 +137,16 @@ void Locret::evict() {
 
 /// A prompt token attends to the retained tokens of earlier chunks and to the tokens of its own chunk.
 bool Locret::attendPrompt(const DevicePromptChunk& chunk, const cuda::PrefillAttentionArgs& args) {
-    if (!context_.layers[std::size_t(chunk.layer)].ownTier) return false;
+    if (!context_.layers[chunk.layer].ownTier) return false;
     if (chunk.first == 0) listCount_ = 0;
     cuda::RetainingArgs scores = scoring(chunk.layer, chunk.n, chunk.qkv, promptHidden_);
     scores.scores = promptScores_ + chunk.first;
     scores.headStride = mostTokens_;
     cuda::scoreRetaining(context_.launch, scores);
 
-    const std::size_t element = cuda::blockElements(context_.shape.blockSize, context_.shape.dim),
-                      head = std::size_t(chunk.sequence) * std::size_t(context_.shape.kvHeads),
-                      width = std::size_t(context_.shape.queryHeads) * std::size_t(context_.shape.dim);
+    const std::size_t element = cuda::blockElements(context_.shape.blockSize, context_.shape.dim);
+    const RowsOf queries(args.q, context_.queryWidth());
+    const RowsOf attended(args.out, context_.queryWidth());
     cuda::PackArgs pack;
     pack.shape = context_.shape;
     pack.rows = 1;
@@ -158,7 +157,7 @@ bool Locret::attendPrompt(const DevicePromptChunk& chunk, const cuda::PrefillAtt
     pack.packedBlocks = listedBlocks_;
     if (packedBias_ != nullptr) {
         pack.bias = biases(chunk.layer);
-        pack.biasFirst = context_.tables.tokenFirst + head;
+        pack.biasFirst = context_.tables.tokenFirst + chunk.sequence * context_.shape.kvHeads;
         pack.packedBias = packedBias_;
     }
     cuda::PrefillAttentionArgs piece = args;
@@ -173,10 +172,9 @@ bool Locret::attendPrompt(const DevicePromptChunk& chunk, const cuda::PrefillAtt
         pack.tokens = list_.tokens;
         pack.count = list_.count;
         cuda::packTokens(context_.launch, pack);
-        const auto row = std::size_t(begin - chunk.first);
         piece.firstPosition = listCount_;
-        piece.q = args.q + row * width;
-        piece.out = args.out + row * width;
+        piece.q = queries[begin - chunk.first];
+        piece.out = attended[begin - chunk.first];
         cuda::prefillAttention(context_.launch, piece);
         listCount_ += piece.n;
     }
@@ -184,7 +182,7 @@ bool Locret::attendPrompt(const DevicePromptChunk& chunk, const cuda::PrefillAtt
 }
 
 void Locret::promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* blocks, std::int64_t headStride) {
-    if (!context_.layers[std::size_t(layer)].ownTier) return;
+    if (!context_.layers[layer].ownTier) return;
     const Prompt prompt{layer, sequence, blocks, headStride};
     if (listCount_ == 0) { // a filled context: no prompt was read, so no token has a score
         keep(prompt, nullptr, false, std::max(0, tokens - capacity_), tokens);

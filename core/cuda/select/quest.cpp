@@ -19,7 +19,7 @@ public:
     void plan(DeviceArena& arena) override { pages_.plan(arena); }
     void promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* blocks,
                     std::int64_t headStride) override {
-        if (context_.layers[std::size_t(layer)].sparse) pages_.promptDone(layer, sequence, tokens, blocks, headStride);
+        if (context_.layers[layer].sparse) pages_.promptDone(layer, sequence, tokens, blocks, headStride);
     }
     void append(const DeviceStep& step) override { pages_.append(step); }
     void choose(const DeviceStep& step, cuda::SelectArgs& args) override {
@@ -49,8 +49,7 @@ public:
     void begin() override;
     void promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* blocks,
                     std::int64_t headStride) override {
-        if (pages_ && context_.layers[std::size_t(layer)].sparse)
-            pages_->promptDone(layer, sequence, tokens, blocks, headStride);
+        if (pages_ && context_.layers[layer].sparse) pages_->promptDone(layer, sequence, tokens, blocks, headStride);
     }
     void append(const DeviceStep& step) override {
         if (pages_) pages_->append(step);
@@ -82,14 +81,14 @@ private:
 void QuestPerHead::plan(DeviceArena& arena) {
     constexpr const char* kWhat = "selections";
     if (pages_) pages_->plan(arena);
-    const auto kvHeads = std::size_t(context_.heads()), heads = kvHeads * std::size_t(context_.shape.group()),
-               capacity = std::size_t(context_.capacity);
-    for (std::int32_t** list : {&blocks_, &places_, &slots_}) arena.plan(*list, heads * capacity, kWhat);
+    const Elements kvHeads(context_.heads()), heads(kvHeads, context_.shape.group()),
+        kvLists(kvHeads, context_.capacity), lists(heads, context_.capacity);
+    for (std::int32_t** list : {&blocks_, &places_, &slots_}) arena.plan(*list, lists, kWhat);
     arena.plan(count_, heads, kWhat);
-    arena.plan(listed_, heads * capacity, kWhat);
-    arena.plan(scores_, heads * capacity, kWhat);
-    arena.plan(chosen_, kvHeads * capacity, kWhat);
-    arena.plan(chosenScores_, kvHeads * capacity, kWhat);
+    arena.plan(listed_, lists, kWhat);
+    arena.plan(scores_, lists, kWhat);
+    arena.plan(chosen_, kvLists, kWhat);
+    arena.plan(chosenScores_, kvLists, kWhat);
     arena.plan(chosenCount_, kvHeads, kWhat);
     for (std::int64_t** first : {&blockFirst_, &poolFirst_, &tokenFirst_}) arena.plan(*first, heads, "session state");
     arena.plan(partial_, cuda::attentionPartialFloats(context_.launch, byHead_, context_.rows(), context_.capacity),
@@ -100,11 +99,11 @@ void QuestPerHead::plan(DeviceArena& arena) {
 
 /// Uploads for each query head where the blocks, slots and tokens of its KV head begin.
 void QuestPerHead::begin() {
-    const auto group = std::size_t(context_.shape.group());
+    const Elements group(context_.shape.group());
     for (const auto& [to, from] : {std::pair{blockFirst_, context_.tables.blockFirst},
                                    {poolFirst_, context_.tables.poolFirst},
                                    {tokenFirst_, context_.tables.tokenFirst}}) {
-        std::vector<std::int64_t> first(std::size_t(context_.heads())), repeated;
+        std::vector<std::int64_t> first(Elements(context_.heads())), repeated;
         cuda::check(cudaMemcpy(first.data(), from, first.size() * sizeof(first[0]), cudaMemcpyDeviceToHost),
                     "preparing the session");
         for (const std::int64_t one : first) repeated.insert(repeated.end(), group, one);

@@ -3,18 +3,14 @@
 namespace kvscope {
 
 void ScoredPages::plan(DeviceArena& arena) {
-    const auto dim = std::size_t(context_.shape.dim), heads = std::size_t(context_.heads());
-    std::size_t blocks = 0;
-    for (const int tokens : context_.maxTokens)
-        blocks += std::size_t(context_.spec.grid.blocks(tokens)) * std::size_t(context_.shape.kvHeads);
     constexpr MemoryKind kDigests("digests", "page digests", Holds::Index);
     for (std::size_t i = 0; i < layers_.size(); ++i) {
         if (!context_.layers[i].sparse) continue;
-        arena.plan(layers_[i].digests, blocks * 2 * dim, kDigests);
-        arena.plan(layers_[i].openPage, heads * std::size_t(context_.shape.blockSize) * dim, kDigests);
+        arena.plan(layers_[i].digests, {context_.allBlocks(), 2, context_.shape.dim}, kDigests);
+        arena.plan(layers_[i].openPage, {context_.heads(), context_.shape.blockSize, context_.shape.dim}, kDigests);
     }
     const int lists = score_ == cuda::PageScore::Each ? context_.shape.queryHeads : sets();
-    arena.plan(scores_, std::size_t(context_.rows() * lists) * std::size_t(context_.maxBlocks), "selections");
+    arena.plan(scores_, {context_.rows(), lists, context_.maxBlocks}, "selections");
 }
 
 void ScoredPages::promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* blocks,
@@ -23,7 +19,7 @@ void ScoredPages::promptDone(int layer, int sequence, int tokens, const __nv_bfl
 }
 
 void ScoredPages::append(const DeviceStep& step) const {
-    const DeviceLayerState& state = context_.layers[std::size_t(step.layer)];
+    const DeviceLayerState& state = context_.layers[step.layer];
     cuda::PageAppendArgs args;
     args.pages = digestsOf(step.layer);
     args.rows = context_.rows();

@@ -10,8 +10,7 @@ class ScoredPages {
 public:
     /// shared: number of KV heads that share a page set. The context must outlive this object.
     ScoredPages(const DeviceSelectorContext& context, bool cuboidMean, int shared, cuda::PageScore score)
-        : context_(context), cuboidMean_(cuboidMean), score_(score), shared_(shared),
-          layers_(std::size_t(context.config.layers)) {}
+        : context_(context), cuboidMean_(cuboidMean), score_(score), shared_(shared), layers_(context.config.layers) {}
 
     void plan(DeviceArena& arena);
     void promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* blocks, std::int64_t headStride) const;
@@ -31,7 +30,7 @@ private:
         __nv_bfloat16* openPage = nullptr; // [rows*kvHeads, blockSize, dim]
     };
     cuda::PageDigests digestsOf(int layer) const {
-        const Layer& of = layers_[std::size_t(layer)];
+        const Layer& of = layers_[layer];
         return {context_.shape, cuboidMean_, of.digests, of.openPage, context_.tables.blockFirst};
     }
     cuda::PageScoreArgs scoreArgs(int layer) const;
@@ -41,7 +40,7 @@ private:
     const bool cuboidMean_;
     const cuda::PageScore score_;
     const int shared_;
-    std::vector<Layer> layers_;
+    Numbered<Layer> layers_;
     float* scores_ = nullptr;
 };
 

@@ -21,9 +21,8 @@ public:
     void prompt(const DevicePromptChunk& chunk) override;
     void promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* blocks, std::int64_t headStride) override;
     std::int64_t storedBytes(int, int sequence) const override {
-        return context_.offload
-                   ? std::int64_t(tables_.counts[std::size_t(sequence)].chunks) * context_.shape.kvHeads * chunkBytes()
-                   : 0;
+        return context_.offload ? std::int64_t(tables_.counts[sequence].chunks) * context_.shape.kvHeads * chunkBytes()
+                                : 0;
     }
     void append(const DeviceStep& step) override;
     void choose(const DeviceStep& step, cuda::SelectArgs&) override;
@@ -41,9 +40,9 @@ private:
     };
     /// Where the parts of a sequence or of a head begin in the arrays of a layer.
     struct Tables {
-        std::vector<cuda::ShadowCounts> counts;          // [sequence]
+        Numbered<cuda::ShadowCounts> counts;             // [sequence]
         std::vector<std::int64_t> chunkFirst, poolFirst; // [sequence, KV head]
-        std::vector<std::int64_t> tokenFirst;            // [sequence]
+        Numbered<std::int64_t> tokenFirst;               // [sequence]
         std::vector<std::int64_t> poolTokenFirst;        // [sequence, KV head]
     };
     struct TablesOnDevice { // the same in device memory
@@ -55,7 +54,7 @@ private:
         int chosen = 0, outliers = 0, chunks = 0, poolBlocks = 0;
     };
     struct Totals {
-        std::size_t chunks = 0, tokens = 0, poolBlocks = 0; // of all heads; of all sequences; of all heads
+        std::int64_t chunks = 0, tokens = 0, poolBlocks = 0; // of all heads; of all sequences; of all heads
     };
     struct PromptScratch { // device memory for one layer of a prompt
         __nv_bfloat16 *keys = nullptr, *lastQuery = nullptr;
@@ -72,9 +71,8 @@ private:
     cuda::ShadowChoiceArgs choiceOf(int layer) const;
     cuda::ShadowFetchArgs fetchOf(int layer) const;
     /// Bytes of the values of one chunk of one KV head.
-    std::int64_t chunkBytes() const {
-        return std::int64_t(budget_.chunk) * context_.shape.dim * std::int64_t(sizeof(__nv_bfloat16));
-    }
+    std::int64_t chunkBytes() const { return std::int64_t(chunkValues() * sizeof(__nv_bfloat16)); }
+    Elements chunkValues() const { return {budget_.chunk, context_.shape.dim}; }
     /// Bytes of a layer's report: what it says of all heads, and its list of chosen chunks.
     std::size_t headBytes() const { return heads_.size() * sizeof(cuda::ShadowHeadReport); }
     std::size_t listBytes() const { return chosenAt_.size() * sizeof(PackedBlock); }
@@ -90,7 +88,7 @@ private:
     Most most_;
     Totals totals_;
     Extents<int, int, int> chosenAt_, outlierAt_; // [sequence, KV head, most_.chosen] and [.., most_.outliers]
-    std::vector<Layer> layers_;
+    Numbered<Layer> layers_;
     __nv_bfloat16* store_ = nullptr; // host memory: the values of all layers, where something is offloaded
     PromptScratch promptScratch_;
     StepScratch stepScratch_;
@@ -99,7 +97,7 @@ private:
 DeviceShadowKv::DeviceShadowKv(const ParameterValues& values, const DeviceSelectorContext& context)
     : context_(context), budget_(values), width_(context.shape.kvHeads * context.shape.dim),
       rank_(select::rankOf(values.integer("rank"), width_)), paddedRank_((rank_ + 15) / 16 * 16),
-      heads_(context.rows(), context.shape.kvHeads), layers_(std::size_t(context.config.layers)) {
+      heads_(context.rows(), context.shape.kvHeads), layers_(context.config.layers) {
     for (std::size_t s = 0; s < context.maxTokens.size(); ++s) {
         const int tokens = context.promptTokens[s];
         cuda::ShadowCounts& counts = tables_.counts.emplace_back();
@@ -114,14 +112,14 @@ DeviceShadowKv::DeviceShadowKv(const ParameterValues& values, const DeviceSelect
         const int poolTokens = counts.fixedTokens + context.maxTokens[s] - counts.firstLocalToken;
         const int poolBlocks = (poolTokens + context.shape.blockSize - 1) / context.shape.blockSize;
         most_.poolBlocks = std::max(most_.poolBlocks, poolBlocks);
-        tables_.tokenFirst.push_back(std::int64_t(totals_.tokens));
-        totals_.tokens += std::size_t(tokens);
+        tables_.tokenFirst.push_back(totals_.tokens);
+        totals_.tokens += tokens;
         for (int g = 0; g < context.shape.kvHeads; ++g) {
-            tables_.chunkFirst.push_back(std::int64_t(totals_.chunks));
-            tables_.poolFirst.push_back(std::int64_t(totals_.poolBlocks));
-            tables_.poolTokenFirst.push_back(std::int64_t(totals_.poolBlocks) * context.shape.blockSize);
-            totals_.chunks += std::size_t(counts.chunks);
-            totals_.poolBlocks += std::size_t(poolBlocks);
+            tables_.chunkFirst.push_back(totals_.chunks);
+            tables_.poolFirst.push_back(totals_.poolBlocks);
+            tables_.poolTokenFirst.push_back(totals_.poolBlocks * context.shape.blockSize);
+            totals_.chunks += counts.chunks;
+            totals_.poolBlocks += poolBlocks;
         }
     }
     chosenAt_ = Extents<int, int, int>(context.rows(), context.shape.kvHeads, most_.chosen);
@@ -130,9 +128,8 @@ DeviceShadowKv::DeviceShadowKv(const ParameterValues& values, const DeviceSelect
 
 void DeviceShadowKv::plan(DeviceArena& arena) {
     const cuda::AttentionShape& shape = context_.shape;
-    const auto rows = std::size_t(context_.rows());
-    const std::size_t values = totals_.chunks * std::size_t(chunkBytes()) / sizeof(__nv_bfloat16),
-                      heads = heads_.size();
+    const int rows = context_.rows();
+    const std::size_t values = Elements(totals_.chunks, chunkValues()), heads = heads_.size();
     const Extents<int, int> chosenOf(context_.heads(), std::max(most_.chosen, 1)),
         outliersOf(context_.heads(), std::max(most_.outliers, 1)), squareOfWidth(width_, width_),
         vectorsOf(rank_, width_), squareOfRank(rank_, rank_);
@@ -141,15 +138,15 @@ void DeviceShadowKv::plan(DeviceArena& arena) {
         kLowRank("low_rank", "low-rank keys", Holds::Index), kPool("chunk_pool", "KV slots", Holds::Kv);
     constexpr const char* kValues = "chunk_values";
     for (Layer& layer : layers_) {
-        arena.plan(layer.landmarks, totals_.chunks * std::size_t(shape.dim), kLandmarks);
+        arena.plan(layer.landmarks, {totals_.chunks, shape.dim}, kLandmarks);
         arena.plan(layer.isOutlier, totals_.chunks, kLandmarks);
         arena.plan(layer.outlierChunks, outliersOf.size(), {"outlier_chunks", "outlier chunks", Holds::Index});
-        arena.plan(layer.u, totals_.tokens * std::size_t(paddedRank_), kLowRank);
+        arena.plan(layer.u, {totals_.tokens, paddedRank_}, kLowRank);
         arena.plan(layer.basis, basisAt.size(), kLowRank);
         arena.plan(layer.slotChunk, chosenOf.size(), "slot maps");
-        arena.plan(layer.pool, totals_.poolBlocks * cuda::blockElements(shape.blockSize, shape.dim), kPool);
+        arena.plan(layer.pool, {totals_.poolBlocks, cuda::blockElements(shape.blockSize, shape.dim)}, kPool);
         if (context_.spec.bias.scale != 0.f)
-            arena.plan(layer.poolScores, totals_.poolBlocks * std::size_t(shape.blockSize), "scores of the slots");
+            arena.plan(layer.poolScores, {totals_.poolBlocks, shape.blockSize}, "scores of the slots");
         if (!context_.offload) arena.plan(layer.values, values, {kValues, "resident values", Holds::Kv});
     }
     if (context_.offload) arena.planHost(store_, values * layers_.size(), {kValues, "the values' store", Holds::Kv});
@@ -192,7 +189,7 @@ void DeviceShadowKv::begin() {
     for (const cuda::ShadowCounts& counts : tables_.counts)
         shift.push_back(counts.fixedTokens - counts.firstLocalToken);
     upload(onDevice_.poolShift, shift);
-    const std::size_t layerBytes = totals_.chunks * std::size_t(chunkBytes());
+    const Elements layerValues(totals_.chunks, chunkValues());
     for (std::size_t i = 0; i < layers_.size(); ++i) {
         Layer& layer = layers_[i];
         layer.outliers.resize(outlierAt_.size());
@@ -200,10 +197,9 @@ void DeviceShadowKv::begin() {
             cudaMemset(layer.slotChunk, 0xff,
                        Extents<int, int>(context_.heads(), std::max(most_.chosen, 1)).size() * sizeof(std::int32_t)),
             "preparing the slot maps");
-        if (!context_.offload || layerBytes == 0) continue;
+        if (!context_.offload || layerValues == 0) continue;
         void* seen = nullptr;
-        cuda::check(cudaHostGetDevicePointer(&seen, store_ + i * layerBytes / sizeof(*store_), 0),
-                    "mapping the values' store");
+        cuda::check(cudaHostGetDevicePointer(&seen, store_ + i * layerValues, 0), "mapping the values' store");
         layer.values = static_cast<__nv_bfloat16*>(seen);
     }
 }
@@ -216,7 +212,7 @@ std::size_t DeviceShadowKv::reportBytes() const {
 }
 
 cuda::ShadowMemory DeviceShadowKv::memoryOf(int layer) const {
-    const Layer& of = layers_[std::size_t(layer)];
+    const Layer& of = layers_[layer];
     cuda::ShadowMemory memory;
     memory.shape = context_.shape;
     memory.chunkTokens = budget_.chunk;
@@ -236,7 +232,7 @@ cuda::ShadowMemory DeviceShadowKv::memoryOf(int layer) const {
     memory.slotChunk = of.slotChunk;
     memory.pool = of.pool;
     memory.poolScores = of.poolScores;
-    memory.tokenScores = context_.layers[std::size_t(layer)].index.tokenScores;
+    memory.tokenScores = context_.layers[layer].index.tokenScores;
     memory.scoreFirst = context_.tables.tokenFirst;
     return memory;
 }
@@ -281,8 +277,8 @@ void DeviceShadowKv::prompt(const DevicePromptChunk& chunk) {
 
 void DeviceShadowKv::promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* blocks,
                                 std::int64_t headStride) {
-    const cuda::ShadowCounts& counts = tables_.counts[std::size_t(sequence)];
-    Layer& of = layers_[std::size_t(layer)];
+    const cuda::ShadowCounts& counts = tables_.counts[sequence];
+    Layer& of = layers_[layer];
     if (counts.chosen > 0) {
         if (!promptScratch_.read) // a filled context has no keys before rotation
             cuda::keepBlockKeys(context_.launch, context_.shape, blocks, headStride, tokens, promptScratch_.keys);
@@ -291,7 +287,7 @@ void DeviceShadowKv::promptDone(int layer, int sequence, int tokens, const __nv_
         rank.sequence = sequence;
         rank.tokens = tokens;
         rank.rank = rank_;
-        rank.tokenFirst = tables_.tokenFirst[std::size_t(sequence)];
+        rank.tokenFirst = tables_.tokenFirst[sequence];
         rank.keys = promptScratch_.keys;
         rank.gram = promptScratch_.gram;
         rank.vectors = promptScratch_.vectors;
@@ -362,7 +358,7 @@ void DeviceShadowKv::choose(const DeviceStep& step, cuda::SelectArgs&) {
 }
 
 bool DeviceShadowKv::attend(const DeviceStep& step, cuda::DecodeAttentionArgs& args) {
-    const Layer& layer = layers_[std::size_t(step.layer)];
+    const Layer& layer = layers_[step.layer];
     args.shift = onDevice_.poolShift;
     args.blocks = layer.pool;
     args.headFirst = onDevice_.poolFirst;
@@ -377,7 +373,7 @@ bool DeviceShadowKv::attend(const DeviceStep& step, cuda::DecodeAttentionArgs& a
 /// @return how many of the chunks the step before had selected too; -1 in a sequence's first step
 std::int32_t DeviceShadowKv::selectHead(int layer, int sequence, int kvHead, const char* report, StepRecord& record,
                                         LayerRecord& out) const {
-    const cuda::ShadowCounts& counts = tables_.counts[std::size_t(sequence)];
+    const cuda::ShadowCounts& counts = tables_.counts[sequence];
     const char* at = report + sizeof(cuda::ShadowReport);
     const cuda::ShadowHeadReport& head =
         reinterpret_cast<const cuda::ShadowHeadReport*>(at)[heads_.offset(sequence, kvHead)];
@@ -390,7 +386,7 @@ std::int32_t DeviceShadowKv::selectHead(int layer, int sequence, int kvHead, con
     selection.misses = context_.offload ? head.missed : 0;
     selection.hits = selection.selected - selection.misses;
     selection.first = std::uint32_t(record.blocks.size());
-    const bool first = head.position == context_.promptTokens[std::size_t(sequence)];
+    const bool first = head.position == context_.promptTokens[sequence];
     const bool opens = head.position % budget_.chunk == 0;
     if (!first) selection.kept = head.stayed + counts.outliers + local - (opens ? 1 : 0);
     out.selected += selection.selected;
@@ -404,7 +400,7 @@ std::int32_t DeviceShadowKv::selectHead(int layer, int sequence, int kvHead, con
     const auto* chosen = reinterpret_cast<const PackedBlock*>(at) + firstChosen;
     const float* scores =
         context_.level == RecordLevel::Full ? reinterpret_cast<const float*>(at + listBytes()) + firstChosen : nullptr;
-    const std::int32_t* outliers = layers_[std::size_t(layer)].outliers.data() + outlierAt_.first(sequence, kvHead);
+    const std::int32_t* outliers = layers_[layer].outliers.data() + outlierAt_.first(sequence, kvHead);
     const auto add = [&](std::int32_t chunk, Origin origin, bool hit, float score) {
         record.blocks.emplace_back(chunk, origin, hit);
         if (scores != nullptr) record.scores.push_back(score);

@@ -1,5 +1,6 @@
 // SnapKV on the GPU (core/select/snapkv.cpp). The queries of the observation window are kept until the whole prompt has
 // been read; then they vote for tokens, with the log-sum-exps of the prompt's attention.
+#include "core/cuda/device_copy.h"
 #include "core/cuda/select/keeping_selector.h"
 #include "kernels/cuda/methods/token_mass.h"
 
@@ -14,14 +15,13 @@ public:
         : KeepingSelector(context, mostKept(values, context), false),
           promptCapacity_(values.integer("capacity_tokens")), window_(values.integer("window_tokens")),
           kernel_(values.integer("pooling_kernel")), average_(values.text("pooling") == "avg"),
-          firstRecent_(context.maxTokens.size(), 0) {}
+          firstRecent_(context.rows(), 0) {}
 
     void plan(DeviceArena& arena) override {
         KeepingSelector::plan(arena);
-        const auto rows = std::size_t(window_) * std::size_t(context_.shape.queryHeads);
-        arena.plan(queries_, rows * std::size_t(context_.shape.dim), "observation window");
-        arena.plan(logSums_, rows, "observation window");
-        arena.plan(votes_, std::size_t(context_.shape.kvHeads) * std::size_t(mostTokens_), "prompt scores");
+        arena.plan(queries_, {window_, context_.shape.queryHeads, context_.shape.dim}, "observation window");
+        arena.plan(logSums_, {window_, context_.shape.queryHeads}, "observation window");
+        arena.plan(votes_, {context_.shape.kvHeads, mostTokens_}, "prompt scores");
     }
     void prompt(const DevicePromptChunk& chunk) override;
     void promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* blocks, std::int64_t headStride) override;
@@ -35,11 +35,11 @@ private:
         }
         return most;
     }
-    std::int32_t firstRecent(int sequence, std::int32_t) const override { return firstRecent_[std::size_t(sequence)]; }
+    std::int32_t firstRecent(int sequence, std::int32_t) const override { return firstRecent_[sequence]; }
 
     const int promptCapacity_, window_, kernel_;
     const bool average_;
-    std::vector<int> firstRecent_;     // [sequence]
+    Numbered<int> firstRecent_;        // [sequence]
     __nv_bfloat16* queries_ = nullptr; // [window, queryHeads, dim] of the prompt that is being read
     float* logSums_ = nullptr;         // [window, queryHeads]
     double* votes_ = nullptr;          // [kvHeads, mostTokens_]
@@ -49,25 +49,20 @@ void SnapKv::prompt(const DevicePromptChunk& chunk) {
     const int begin = chunk.promptTokens - window_; // the window's first token; below 0 if the prompt is shorter
     const int from = std::max(chunk.first, begin), n = chunk.first + chunk.n - from;
     if (n <= 0) return;
-    const auto heads = std::size_t(context_.shape.queryHeads), width = heads * std::size_t(context_.shape.dim);
-    const auto row = std::size_t(from - chunk.first), to = std::size_t(from - begin);
-    const auto copy = [&](auto* target, const auto* source, std::size_t each) {
-        cuda::check(cudaMemcpyAsync(target + to * each, source + row * each, std::size_t(n) * each * sizeof(*target),
-                                    cudaMemcpyDeviceToDevice, context_.launch.stream),
-                    "keeping the observation window");
+    const auto keep = [&](auto* of, const auto* source, Elements width) {
+        copyOnStream(RowsOf(of, width)[from - begin], RowsOf(source, width)[from - chunk.first], {width, n},
+                     cudaMemcpyDeviceToDevice, context_.launch.stream, "keeping the observation window");
     };
-    copy(queries_, chunk.q, width);
-    copy(logSums_, chunk.logSums, heads);
+    keep(queries_, chunk.q, context_.queryWidth());
+    keep(logSums_, chunk.logSums, context_.shape.queryHeads);
 }
 
 void SnapKv::promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* blocks, std::int64_t headStride) {
     const int before = tokens - std::min(window_, tokens); // number of tokens that the window votes for
-    firstRecent_[std::size_t(sequence)] = before;
+    firstRecent_[sequence] = before;
     const Prompt prompt{layer, sequence, blocks, headStride};
     if (tokens <= promptCapacity_) return keep(prompt, nullptr, false, 0, tokens);
-    const auto kvHeads = std::size_t(context_.shape.kvHeads);
-    cuda::check(cudaMemsetAsync(votes_, 0, kvHeads * std::size_t(mostTokens_) * sizeof(double), context_.launch.stream),
-                "counting votes");
+    clearOnStream(votes_, {context_.shape.kvHeads, mostTokens_}, context_.launch.stream, "counting votes");
     cuda::TokenMassArgs vote;
     vote.shape = context_.shape;
     vote.rows = 1;

@@ -14,32 +14,32 @@ public:
 
     void plan(DeviceArena& arena) override {
         const bool prompts = context_.spec.sparsePrefill;
-        const auto rows = std::size_t(prompts ? std::max(context_.rows(), context_.promptChunk) : context_.rows());
-        arena.plan(projected_, rows * width(), "forecasts");
-        arena.plan(query_, rows * width(), "forecasts");
+        const int rows = prompts ? std::max(context_.rows(), context_.promptChunk) : context_.rows();
+        arena.plan(projected_, {rows, width()}, "forecasts");
+        arena.plan(query_, {rows, width()}, "forecasts");
         if (!prompts) return;
-        const auto longest = std::size_t(*std::max_element(context_.maxTokens.begin(), context_.maxTokens.end()));
-        arena.plan(promptQueries_, longest * width(), "forecasts");
+        const int longest = *std::max_element(context_.maxTokens.begin(), context_.maxTokens.end());
+        arena.plan(promptQueries_, {longest, width()}, "forecasts");
     }
 
     void choose(const DeviceStep& step, cuda::SelectArgs& args) override {
-        forecast(context_.weights.layers[std::size_t(step.layer)].ownForecast, step, args);
+        forecast(context_.weights.layers[step.layer].ownForecast, step, args);
     }
     void lookAhead(const DeviceStep& step, int, cuda::SelectArgs& args) override {
-        forecast(context_.weights.layers[std::size_t(step.layer)].forecast, step, args);
+        forecast(context_.weights.layers[step.layer].forecast, step, args);
     }
 
     /// Makes the next layer's queries of every prompt token, which are kept until the next layer attends.
     void prompt(const DevicePromptChunk& chunk) override {
         const int target = chunk.layer + 1;
         if (!context_.spec.sparsePrefill || !context_.sparse(target)) return;
-        forecastPrompt(context_.weights.layers[std::size_t(chunk.layer)].forecast, chunk,
-                       promptQueries_ + std::size_t(chunk.first) * width());
+        forecastPrompt(context_.weights.layers[chunk.layer].forecast, chunk,
+                       RowsOf(promptQueries_, width())[chunk.first]);
     }
     void choosePrompt(const DevicePromptChunk& piece, cuda::SelectArgs& args) override {
         args.score = cuda::SelectArgs::Score::PooledProduct;
         if (piece.layer > 0) {
-            args.q = promptQueries_ + std::size_t(piece.first) * width();
+            args.q = RowsOf(promptQueries_, width())[piece.first];
             return;
         }
         forecastPrompt(context_.weights.layers[0].ownForecast, piece, query_);
@@ -47,13 +47,13 @@ public:
     }
 
 private:
-    std::size_t width() const { return std::size_t(context_.shape.kvHeads * context_.shape.dim); }
+    int width() const { return context_.shape.kvHeads * context_.shape.dim; }
 
     void project(const cuda::DeviceMatrix& heads, int layer, const float* x, int n, std::uint64_t* mark) {
         const ModelConfig& config = context_.config;
         context_.linear->run(heads, x, config.hidden, n,
-                             {context_.weights.layers[std::size_t(layer)].inputNorm, config.streamNormEps()},
-                             {projected_, int(width()), false, nullptr, nullptr}, mark);
+                             {context_.weights.layers[layer].inputNorm, config.streamNormEps()},
+                             {projected_, width(), false, nullptr, nullptr}, mark);
     }
     cuda::GuessArgs guessArgs(int rows) const {
         cuda::GuessArgs args;

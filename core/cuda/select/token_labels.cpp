@@ -6,38 +6,38 @@ namespace kvscope {
 
 TokenLabels::TokenLabels(const DeviceSelectorContext& context, int channels, int bits, select::ChannelRule rule)
     : context_(context), channels_(std::clamp(channels, 1, context.shape.dim)), bits_(bits), rule_(rule),
-      layers_(std::size_t(context.config.layers)) {
+      layers_(context.config.layers) {
     if (context.model != nullptr) calibrated_ = select::findChannelImportance(*context.model);
 }
 
 void TokenLabels::plan(DeviceArena& arena) {
     constexpr MemoryKind kWhat("labels", "label cache", Holds::Index);
-    const auto heads = std::size_t(context_.heads()), dim = std::size_t(context_.shape.dim),
-               kvHeads = std::size_t(context_.shape.kvHeads), queryHeads = std::size_t(context_.shape.queryHeads);
+    const cuda::AttentionShape& shape = context_.shape;
+    const int heads = context_.heads();
     const int mostTokens = *std::max_element(context_.maxTokens.begin(), context_.maxTokens.end());
-    const std::size_t stride = (std::size_t(mostTokens) + 31) / 32 * 32;
+    const std::int64_t stride = (std::int64_t(mostTokens) + 31) / 32 * 32;
     for (std::size_t i = 0; i < layers_.size(); ++i) {
         if (!context_.layers[i].sparse) continue;
         cuda::LabelStore& labels = layers_[i];
         labels.channels = channels_;
         labels.bits = bits_;
-        labels.stride = std::int64_t(stride);
-        arena.plan(labels.codes, heads * std::size_t(labels.words()) * stride, kWhat);
+        labels.stride = stride;
+        arena.plan(labels.codes, {heads, labels.words(), stride}, kWhat);
         if (bits_ == 4) {
-            arena.plan(labels.steps, heads * stride, kWhat);
-            arena.plan(labels.lowest, heads * stride, kWhat);
+            arena.plan(labels.steps, {heads, stride}, kWhat);
+            arena.plan(labels.lowest, {heads, stride}, kWhat);
         }
-        arena.plan(labels.channel, heads * std::size_t(channels_), kWhat);
+        arena.plan(labels.channel, {heads, channels_}, kWhat);
     }
     if (byMean())
-        arena.plan(sums_, kvHeads * cuda::kObservers * dim, "prompt scores");
+        arena.plan(sums_, {shape.kvHeads, cuda::kObservers, shape.dim}, "prompt scores");
     else
-        arena.plan(maxima_, (queryHeads + kvHeads) * dim, "prompt scores");
+        arena.plan(maxima_, {shape.queryHeads + shape.kvHeads, shape.dim}, "prompt scores");
 }
 
 void TokenLabels::begin() {
     for (int i = 0; calibrated_ && i < context_.config.layers; ++i) {
-        if (!context_.layers[std::size_t(i)].sparse) continue;
+        if (!context_.layers[i].sparse) continue;
         std::vector<std::int32_t> channels;
         for (int head = 0; head < context_.heads(); ++head) {
             const auto best = select::bestChannels(calibrated_->of(byMean() ? calibrated_->mean : calibrated_->max,
@@ -52,13 +52,13 @@ void TokenLabels::begin() {
 }
 
 std::size_t TokenLabels::observedBytes() const {
-    const auto dim = std::size_t(context_.shape.dim), kvHeads = std::size_t(context_.shape.kvHeads);
-    return byMean() ? kvHeads * cuda::kObservers * dim * sizeof(double)
-                    : (std::size_t(context_.shape.queryHeads) + kvHeads) * dim * sizeof(float);
+    const cuda::AttentionShape& shape = context_.shape;
+    return byMean() ? Elements(shape.kvHeads, cuda::kObservers, shape.dim) * sizeof(double)
+                    : Elements(shape.queryHeads + shape.kvHeads, shape.dim) * sizeof(float);
 }
 
 void TokenLabels::prompt(const DevicePromptChunk& chunk) const {
-    if (calibrated_ || !context_.layers[std::size_t(chunk.layer)].sparse) return;
+    if (calibrated_ || !context_.layers[chunk.layer].sparse) return;
     if (chunk.first == 0)
         cuda::check(
             cudaMemsetAsync(byMean() ? static_cast<void*>(sums_) : maxima_, 0, observedBytes(), context_.launch.stream),

@@ -24,7 +24,7 @@ public:
     void promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* blocks, std::int64_t headStride) const;
 
     int channels() const { return channels_; }
-    const cuda::LabelStore& of(int layer) const { return layers_[std::size_t(layer)]; }
+    const cuda::LabelStore& of(int layer) const { return layers_[layer]; }
 
 private:
     bool byMean() const { return rule_ == select::ChannelRule::MeanProduct; }
@@ -34,7 +34,7 @@ private:
     const int channels_, bits_;
     const select::ChannelRule rule_;
     std::optional<select::ChannelImportance> calibrated_;
-    std::vector<cuda::LabelStore> layers_;
+    Numbered<cuda::LabelStore> layers_;
     // Belongs to the prompt that is being read; rule_ says which of the two is used.
     double* sums_ = nullptr;
     float* maxima_ = nullptr;

@@ -16,7 +16,7 @@ TokenReport::TokenReport(const DeviceSelectorContext& context, int capacity)
         bytes_ += (bytes + 15) / 16 * 16;
         return at;
     };
-    const auto heads = std::size_t(context.heads()), lists = heads * std::size_t(capacity);
+    const Elements heads(context.heads()), lists(heads, capacity);
     take(heads * sizeof(cuda::SelectionHead));
     if (context.level != RecordLevel::Counters) tokensAt_ = take(lists * sizeof(std::int32_t));
     if (context.level == RecordLevel::Full) scoresAt_ = take(lists * sizeof(float));
@@ -105,9 +105,8 @@ void TokenReport::fill(int layer, const char* report, std::span<const int> activ
             selection.misses = head.misses;
             selection.first = std::uint32_t(record.blocks.size());
             if (tokensAt_ > 0) {
-                const std::size_t first = std::size_t(item) * std::size_t(capacity_);
-                const auto* tokens = reinterpret_cast<const std::int32_t*>(report + tokensAt_) + first;
-                const auto& places = order.of({tokens, std::size_t(head.selected)});
+                const auto* tokens = RowsOf(reinterpret_cast<const std::int32_t*>(report + tokensAt_), capacity_)[item];
+                const auto& places = order.of({tokens, Elements(head.selected)});
                 const std::int32_t newest = places.empty() ? -1 : tokens[places.back()],
                                    recent = firstRecent(sequence, newest);
                 const bool all = head.misses == 0, newestHit = head.hits > 0;
@@ -115,7 +114,7 @@ void TokenReport::fill(int layer, const char* report, std::span<const int> activ
                     record.blocks.emplace_back(tokens[i], tokens[i] >= recent ? Origin::Window : origin,
                                                all || (newestHit && tokens[i] == newest));
                 if (scoresAt_ > 0) {
-                    const auto* scores = reinterpret_cast<const float*>(report + scoresAt_) + first;
+                    const auto* scores = RowsOf(reinterpret_cast<const float*>(report + scoresAt_), capacity_)[item];
                     for (const std::int32_t i : places) record.scores.push_back(scores[i]);
                 }
             }

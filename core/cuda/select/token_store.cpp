@@ -11,13 +11,12 @@ std::size_t TokenStore::tokenElements() const {
 std::int64_t TokenStore::tokenBytes() const { return std::int64_t(tokenElements() * sizeof(__nv_bfloat16)); }
 
 std::int64_t TokenStore::storedBytes(int sequence) const {
-    const auto tokens = std::int64_t(context_.promptTokens[std::size_t(sequence)]);
+    const auto tokens = std::int64_t(context_.promptTokens[sequence]);
     return context_.offload ? tokens * context_.shape.kvHeads * tokenBytes() : 0;
 }
 
 std::int64_t TokenStore::tokenStride(int sequence) const {
-    return std::int64_t(context_.spec.grid.blocks(context_.maxTokens[std::size_t(sequence)])) *
-           context_.shape.blockSize;
+    return std::int64_t(context_.spec.grid.blocks(context_.maxTokens[sequence])) * context_.shape.blockSize;
 }
 
 std::int64_t TokenStore::firstToken(int sequence) const {
@@ -26,7 +25,7 @@ std::int64_t TokenStore::firstToken(int sequence) const {
     return first;
 }
 
-std::size_t TokenStore::layerElements() const { return std::size_t(firstToken(context_.rows())) * tokenElements(); }
+std::size_t TokenStore::layerElements() const { return Elements(firstToken(context_.rows()), tokenElements()); }
 
 std::size_t TokenStore::bytes() const {
     std::size_t own = 0;
@@ -54,7 +53,7 @@ void TokenStore::begin() {
 
 void TokenStore::promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* blocks,
                             std::int64_t headStride) const {
-    __nv_bfloat16* const store = of(layer) + std::size_t(firstToken(sequence)) * tokenElements();
+    __nv_bfloat16* const store = RowsOf(of(layer), tokenElements())[firstToken(sequence)];
     if (latent()) { // the blocks of the one KV head hold token behind token
         const std::size_t bytes = std::size_t(tokens) * tokenElements() * sizeof(__nv_bfloat16);
         return cuda::check(cudaMemcpyAsync(store, blocks, bytes, cudaMemcpyDefault, context_.launch.stream),

@@ -10,8 +10,7 @@ namespace kvscope {
 class TokenStore {
 public:
     /// The context must outlive this object.
-    explicit TokenStore(const DeviceSelectorContext& context)
-        : context_(context), layers_(std::size_t(context.config.layers)) {}
+    explicit TokenStore(const DeviceSelectorContext& context) : context_(context), layers_(context.config.layers) {}
 
     void plan(DeviceArena& arena);
     void begin();
@@ -20,7 +19,7 @@ public:
 
     /// The store of a layer, [tokens of all heads, 2*dim or, with latent attention, dim], as the device sees it. Heads
     /// begin at SelectorTables::tokenFirst.
-    __nv_bfloat16* of(int layer) const { return layers_[std::size_t(layer)]; }
+    __nv_bfloat16* of(int layer) const { return layers_[layer]; }
     /// Where a KV head of a sequence begins in a layer's store, in tokens.
     std::int64_t firstOf(int sequence, int kvHead) const {
         return firstToken(sequence) + kvHead * tokenStride(sequence);
@@ -39,7 +38,7 @@ private:
 
     const DeviceSelectorContext& context_;
     __nv_bfloat16* host_ = nullptr; // host memory: the store of all layers, where something is offloaded
-    std::vector<__nv_bfloat16*> layers_;
+    Numbered<__nv_bfloat16*> layers_;
 };
 
 } // namespace kvscope

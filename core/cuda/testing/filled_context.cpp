@@ -15,15 +15,13 @@ void fill(const CudaSequences& sequences, const CudaEngineOptions& options, cons
         stored = sharing > 0 ? sharing : layout.rows;
     for (int s = 0; s < layout.rows; ++s)
         for (int i = 0; i < layers; ++i) {
-            const DeviceLayerState& layer = sequences.layers[std::size_t(i)];
+            const DeviceLayerState& layer = sequences.layers[i];
             const PromptReader::Blocks filled = sequences.prompts.blocksOf(i, s, tokens);
-            const auto kvHeads = std::size_t(layout.kvHeads);
-            cuda::fillNormal(filled.blocks, kvHeads * std::size_t(filled.headStride), 1.f,
+            cuda::fillNormal(filled.blocks, Elements(layout.kvHeads, filled.headStride), 1.f,
                              seed + std::uint64_t(s * layers + i));
             if (layer.index.tokenScores != nullptr)
                 cuda::fillScores(layer.index.tokenScores + layout.tokenFirst[layout.headOf(s)],
-                                 kvHeads * std::size_t(layout.blocks[std::size_t(s)]) *
-                                     std::size_t(options.spec.blockSize),
+                                 Elements(layout.kvHeads, layout.blocks[s], options.spec.blockSize),
                                  seed ^ std::uint64_t(s * layers + i));
             cuda::PromptArgs prompt;
             prompt.shape = layout.shape;
@@ -37,7 +35,7 @@ void fill(const CudaSequences& sequences, const CudaEngineOptions& options, cons
             if (layer.offloaded && s < stored) sequences.prompts.store(filled, launch.stream);
             cuda::check(cudaStreamSynchronize(launch.stream), "filling the cache");
         }
-    std::vector<std::int32_t> positions(std::size_t(layout.rows), tokens);
+    Numbered<std::int32_t> positions(layout.rows, tokens);
     cuda::check(cudaMemcpy(sequences.rows.position, positions.data(), positions.size() * sizeof(std::int32_t),
                            cudaMemcpyHostToDevice),
                 "filling the cache");

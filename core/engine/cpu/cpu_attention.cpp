@@ -10,7 +10,7 @@ namespace kvscope {
 CpuAttention::CpuAttention(const SelectorContext& context, Selector& selector, CpuTransfers& transfers,
                            StageClock& clock, std::optional<Oracle> oracle)
     : context_(context), selector_(selector), needs_(context.abilities), transfers_(transfers), clock_(clock),
-      attention_(context), items_(std::size_t(context.sequences() * context.shape.kvHeads)) {
+      attention_(context), items_(context.sequences() * context.shape.kvHeads) {
     if (oracle) oracle_.emplace(context, needs_.ownKeys, oracle->observer);
 }
 
@@ -83,8 +83,7 @@ void CpuAttention::attend(LayerId layer) {
             if (item.byToken && !item.dense) packTokens(context_, item);
         });
         if (oracle_)
-            for (HeadStep& item : work_)
-                item.lse.assign(std::size_t(context_.group()), std::numeric_limits<float>::quiet_NaN());
+            for (HeadStep& item : work_) item.lse.assign(context_.group(), std::numeric_limits<float>::quiet_NaN());
         if (!work_[0].dense && selector_.attend(work_)) return;
         if (oracle_)
             attention_.run(work_, &HeadStep::lse);

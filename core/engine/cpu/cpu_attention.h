@@ -2,6 +2,7 @@
 // of its attention.
 #pragma once
 
+#include "base/indexed.h"
 #include "core/engine/cpu/cpu_oracle.h"
 #include "core/engine/cpu/cpu_transfers.h"
 #include "core/engine/cpu/view_attention.h"
@@ -61,7 +62,7 @@ private:
     StageClock& clock_;
     std::optional<CpuOracle> oracle_;
     ViewAttention attention_;
-    std::vector<HeadStep> items_; // [sequence * kvHeads]; those of the step's rows come first
+    Numbered<HeadStep> items_; // [sequence * kvHeads]; those of the step's rows come first
 
     std::span<const ActiveSequence> active_;
     StepRecord* record_ = nullptr;

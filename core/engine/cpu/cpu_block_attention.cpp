@@ -61,7 +61,7 @@ void CpuBlockAttention::scatter(const Piece& piece) {
 
 void CpuBlockAttention::run(std::span<const Work> work) {
     cut(work);
-    kernels_.forEach(int(pieces_.size()), [&](int i) { gather(pieces_[std::size_t(i)]); });
+    kernels_.forEach(int(pieces_.size()), [&](int i) { gather(pieces_[i]); });
     for (auto& [tokens, items] : items_) items.clear();
     for (const Piece& piece : pieces_) {
         if (piece.work->views.empty()) continue;
@@ -74,7 +74,7 @@ void CpuBlockAttention::run(std::span<const Work> work) {
         kernels_.blockAttention({int(tokens) * group(), shape_.dim, shape_.blockSize, shape_.dim, shape_.valueDim,
                                  shape_.scale, 0.f, items, shape_.valueDim});
     }
-    kernels_.forEach(int(pieces_.size()), [&](int i) { scatter(pieces_[std::size_t(i)]); });
+    kernels_.forEach(int(pieces_.size()), [&](int i) { scatter(pieces_[i]); });
 }
 
 } // namespace kvscope

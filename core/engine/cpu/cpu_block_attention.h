@@ -3,6 +3,7 @@
 
 #include "base/extents.h"
 #include "base/ids.h"
+#include "base/indexed.h"
 #include "core/engine/cpu/cpu_projections.h"
 #include "kernels/kernels.h"
 
@@ -60,7 +61,7 @@ private:
 
     Kernels& kernels_;
     const Shape shape_;
-    std::vector<Piece> pieces_;
+    Numbered<Piece> pieces_;
     // Of the scratch rows: [tokens of all pieces, group, channels], and without channels.
     Extents<int, int, int> queryAt_, outAt_;
     Extents<int, int> lseAt_;

@@ -1,4 +1,5 @@
 // Masked diffusion on the CPU backend: all tokens of a canvas through all layers, each seeing every other one.
+#include "base/indexed.h"
 #include "core/session/canvas_engine.h"
 
 #include "core/diffusion/kept_tokens.h"
@@ -120,7 +121,7 @@ public:
     void forward(std::span<const CanvasRow> rows, StepRecord& record) override;
     std::span<const float> logits(int row, int index) const override {
         const Extents<int, int> at(wantedCount_, config_.vocab);
-        return {logits_.data() + at.first(firstWanted_[std::size_t(row)] + index), at.under(0)};
+        return {logits_.data() + at.first(firstWanted_[row] + index), at.under(0)};
     }
 
 private:
@@ -194,18 +195,18 @@ private:
     CpuBlockAttention attention_;
     std::optional<CpuCanvasTiles> tiles_;
     std::optional<CpuCanvasFeatures> features_;
-    AlignedBuffer<float> sums_;                   // [tokens of a row, query heads]; nobody reads them
-    std::vector<AlignedBuffer<float>> store_;     // [sequence] [layers, kvHeads, blocks]
-    std::vector<Kept> kept_;                      // [sequence, layers]; empty where nothing is evicted
-    std::vector<std::vector<KvBlockView>> views_; // [KV head] of the present row and layer
+    AlignedBuffer<float> sums_;                // [tokens of a row, query heads]; nobody reads them
+    std::vector<AlignedBuffer<float>> store_;  // [sequence] [layers, kvHeads, blocks]
+    std::vector<Kept> kept_;                   // [sequence, layers]; empty where nothing is evicted
+    Numbered<std::vector<KvBlockView>> views_; // [KV head] of the present row and layer
     std::vector<CpuBlockAttention::Work> work_;
-    std::vector<float*> rowAt_;    // [row] in x_
-    std::vector<int> firstWanted_; // [row] among the logits
+    std::vector<float*> rowAt_; // [row] in x_
+    Numbered<int> firstWanted_; // [row] among the logits
     int wantedCount_ = 0;
 };
 
 void CpuCanvas::forward(std::span<const CanvasRow> rows, StepRecord& record) {
-    record.layers.resize(std::size_t(config_.layers));
+    record.layers.resize(config_.layers);
     clock_.beginStep();
     record.startNs = clock_.stepStartNs();
     firstWanted_.clear();
@@ -283,7 +284,7 @@ void CpuCanvas::writeRow(const CanvasRow& row, int first, const BlockAt& blockAt
 /// Makes `views_` show the places [0, end) of a sequence's blocks.
 void CpuCanvas::view(int end, const BlockAt& blockAt) {
     const int size = layout_.blockSize;
-    views_.resize(std::size_t(config_.kvHeads));
+    views_.resize(config_.kvHeads);
     for (const KvHeadId g : idsUpTo<KvHeadId>(config_.kvHeads)) {
         std::vector<KvBlockView>& views = views_[index(g)];
         views.clear();

@@ -1,5 +1,6 @@
 #include "core/engine/cpu/cpu_canvas_features.h"
 
+#include "base/indexed.h"
 #include "core/diffusion/changed_values.h"
 
 #include <algorithm>
@@ -82,7 +83,7 @@ void CpuCanvasFeatures::addChanged(const Pass& pass, const BlockLayout& layout, 
         const KeyExtents valueAt(canvas, config_.kvHeads, config_.headDim);
         const std::span<const float> made(passes_.rows().v, valueAt.size());
         const std::size_t width = valueAt.under(1);
-        std::vector<double> alike(std::size_t(canvas), 0.0);
+        Numbered<double> alike(canvas, 0.0);
         kernels_.forEach(canvas, [&](int token) {
             std::vector<float> before(valueAt.under(0));
             for (const KvHeadId g : idsUpTo<KvHeadId>(config_.kvHeads)) {
@@ -93,7 +94,7 @@ void CpuCanvasFeatures::addChanged(const Pass& pass, const BlockLayout& layout, 
             }
             if (options_.sinceComputed)
                 std::copy_n(layer.values.data() + valueAt.first(token), before.size(), before.data());
-            alike[std::size_t(token)] = likeness(valueAt.part(made, token), before);
+            alike[token] = likeness(valueAt.part(made, token), before);
         });
         for (const double value : alike) layer.changes.push_back(float(std::max(0.0, 1 - value)));
         for (const std::int32_t token : leastAlike(alike, int(canvas * options_.updateRatio)))

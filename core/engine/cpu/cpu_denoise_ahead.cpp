@@ -1,5 +1,6 @@
 // Asks for LoSA's pages a step ahead, where the prefix waits on the host. Between two forwards of a block it is known
 // which tokens were just written, and the queries of these tokens change most.
+#include "base/indexed.h"
 #include "core/engine/cpu/cpu_denoise_stages.h"
 
 #include "core/diffusion/locality.h"
@@ -44,7 +45,7 @@ void CpuDenoiseStages::forecast(LayerId layer) {
             bounds_.endHead();
         }
     bounds_.score();
-    std::vector<std::uint8_t> chosen;
+    Numbered<std::uint8_t> chosen;
     std::vector<std::int32_t> pages;
     for (int row = 0; row < rowCount(); ++row)
         for (const KvHeadId g : kvHeads()) {
@@ -56,7 +57,7 @@ void CpuDenoiseStages::forecast(LayerId layer) {
             choosePagesOf(layer, row, g, chosen);
             if (head.hasPrevious)
                 for (const std::int32_t page : head.previous)
-                    if (std::size_t(page) < complete) chosen[std::size_t(page)] = 1;
+                    if (std::size_t(page) < complete) chosen[page] = 1;
             pages.clear();
             for (std::size_t page = 0; page < complete; ++page)
                 if (chosen[page] != 0) pages.push_back(std::int32_t(page));

@@ -35,7 +35,7 @@ CpuDenoiseStages::CpuDenoiseStages(const DenoiseSetup& setup, Kernels& kernels, 
     if (setup.slots > 0)
         transfers_.emplace(kernels, cache, setup.link,
                            HeadExtents(at_.memory.length(0), config_.layers, config_.kvHeads));
-    ahead_.lastIds.resize(std::size_t(at_.memory.length(0)));
+    ahead_.lastIds.resize(at_.memory.length(0));
     if (options_.tiles) tiles_.emplace(kernels, config_, options_, at_.memory.length(0));
     within_.out.resize(at_.out.size());
     within_.sums.resize(at_.sum.size());
@@ -152,7 +152,7 @@ void CpuDenoiseStages::scorePages(LayerId layer) {
 void CpuDenoiseStages::unite(LayerId layer, int row, KvHeadId kvHead) {
     Head& head = headOf(row, kvHead);
     const int first = rowAt(row).first, complete = first / options_.page, pages = pagesOf(first);
-    head.chosen.assign(std::size_t(pages), 0);
+    head.chosen.assign(pages, 0);
     if (tiles_) {
         tiles_->unite(layer, rowAt(row).sequence, kvHead, head.chosen);
     } else {
@@ -161,7 +161,7 @@ void CpuDenoiseStages::unite(LayerId layer, int row, KvHeadId kvHead) {
     }
     head.pages.clear();
     for (int page = 0; page < pages; ++page)
-        if (head.chosen[std::size_t(page)] != 0) head.pages.push_back(page);
+        if (head.chosen[page] != 0) head.pages.push_back(page);
     if (tiles_) return viewPrefix(layer, rowAt(row).sequence, kvHead, first, head.prefix);
     viewPages(layer, row, kvHead);
 }
@@ -431,7 +431,7 @@ void CpuDenoiseStages::head() {
             if (recorded_.observer == nullptr && !isWanted) continue;
             if (wanted != i)
                 std::copy_n(buffers_.x + streamAt.first(i), streamAt.under(0), buffers_.x + streamAt.first(wanted));
-            forward_.logitsAt[std::size_t(i)] = wanted++;
+            forward_.logitsAt[i] = wanted++;
         }
         if (wanted > 0) passes_.head(buffers_.x, wanted, buffers_.logits);
     });
@@ -444,7 +444,7 @@ void CpuDenoiseStages::head() {
 
 std::span<const float> CpuDenoiseStages::logits(int row, int token) const {
     const Extents<int, int> logitAt(int(forward_.logitsAt.size()), config_.vocab);
-    const int at = forward_.logitsAt[std::size_t(row * options_.block + token)];
+    const int at = forward_.logitsAt[row * options_.block + token];
     return {buffers_.logits + logitAt.first(at), logitAt.under(0)};
 }
 

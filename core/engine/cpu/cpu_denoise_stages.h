@@ -2,6 +2,7 @@
 // after a block's clean forward.
 #pragma once
 
+#include "base/indexed.h"
 #include "core/engine/cpu/cpu_block_attention.h"
 #include "core/engine/cpu/cpu_layer_passes.h"
 #include "core/engine/cpu/cpu_page_bounds.h"
@@ -75,7 +76,7 @@ private:
     /// One KV head of a row in the present layer.
     struct Head {
         std::uint64_t active = 0;               // tokens that attend to the prefix
-        std::vector<std::uint8_t> chosen;       // [pages]
+        Numbered<std::uint8_t> chosen;          // [pages]
         std::vector<std::int32_t> pages;        // united, ascending; only where sparse
         std::vector<std::uint8_t> hit;          // for each page, whether it was on the device; only where pages travel
         std::vector<KvBlockView> prefix, block; // what they attend to
@@ -99,15 +100,15 @@ private:
     };
     /// The present forward.
     struct Forward {
-        std::span<const DenoiseRow> rows;
+        NumberedSpan<const DenoiseRow> rows;
         StepRecord* record = nullptr;
         std::vector<std::int32_t> tokens; // ids of all rows' blocks
-        std::vector<int> logitsAt;        // [rows * block] place among the logits; -1: not wanted
+        Numbered<int> logitsAt;           // [rows * block] place among the logits; -1: not wanted
     };
     /// By what the pages of the next forward are guessed, where pages are fetched ahead.
     struct AskedAhead {
-        std::vector<std::vector<std::int32_t>> lastIds; // [sequence] tokens of its block in its last forward
-        std::vector<std::uint64_t> asking;              // [row] tokens whose queries say what is asked for
+        Numbered<std::vector<std::int32_t>> lastIds; // [sequence] tokens of its block in its last forward
+        std::vector<std::uint64_t> asking;           // [row] tokens whose queries say what is asked for
     };
     /// Attention within the blocks.
     struct Within {
@@ -117,7 +118,7 @@ private:
     /// row: of the forward, whose sequence is forward_.rows[row].sequence.
     Head& headOf(int row, KvHeadId kvHead) { return heads_[at_.head.offset(row, kvHead)]; }
     IdRange<KvHeadId> kvHeads() const { return idsUpTo<KvHeadId>(config_.kvHeads); }
-    const DenoiseRow& rowAt(int row) const { return forward_.rows[std::size_t(row)]; }
+    const DenoiseRow& rowAt(int row) const { return forward_.rows[row]; }
     int rowCount() const { return int(forward_.rows.size()); }
     LayerRecord& recordOf(LayerId layer) { return forward_.record->layers[index(layer)]; }
     template <class Work> void timed(LayerId layer, Stage stage, Work&& work) {

@@ -161,7 +161,7 @@ private:
 
 void CpuDenoiser::prefill(StepRecord& record, const Progress& progress, const std::stop_token& stop) {
     const int layers = model_->config().layers;
-    record.layers.resize(std::size_t(layers));
+    record.layers.resize(layers);
     clock_.beginStep();
     record.startNs = clock_.stepStartNs();
     // also in a step in which no prompt fills a block
@@ -226,7 +226,7 @@ void CpuDenoiser::readPiece(RowId sequence, LayerId layer, int first, int n, flo
 }
 
 void CpuDenoiser::forward(std::span<const DenoiseRow> rows, StepRecord& record) {
-    record.layers.resize(std::size_t(model_->config().layers));
+    record.layers.resize(model_->config().layers);
     clock_.beginStep();
     record.startNs = clock_.stepStartNs();
     stages_.begin(rows, record);

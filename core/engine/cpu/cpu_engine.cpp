@@ -39,7 +39,7 @@ std::int32_t CpuEngine::chosenToken(int row) {
 }
 
 void CpuEngine::beginPrompts(StepRecord& record) {
-    record.layers.resize(std::size_t(model_->config().layers));
+    record.layers.resize(model_->config().layers);
     clock_.beginStep();
     record.startNs = clock_.stepStartNs();
 }
@@ -70,7 +70,7 @@ void CpuEngine::prefill(StepRecord& record, const Progress& progress, const std:
 
 void CpuEngine::decode(std::span<const ActiveSequence> active, std::span<const std::int32_t> tokens,
                        StepRecord& record) {
-    record.layers.resize(std::size_t(model_->config().layers));
+    record.layers.resize(model_->config().layers);
     clock_.beginStep();
     record.startNs = clock_.stepStartNs();
     stages_.begin(active, tokens, record);

@@ -17,12 +17,12 @@ float sigmoid(float x) { return 1.f / (1.f + std::exp(-x)); }
 
 /// Indices of the `count` largest scores, best first; of equal scores the lower index first.
 std::vector<std::size_t> best(const std::vector<float>& scores, int count) {
-    std::vector<std::size_t> order(scores.size());
+    Numbered<std::size_t> order(scores.size());
     std::iota(order.begin(), order.end(), 0u);
     std::partial_sort(order.begin(), order.begin() + count, order.end(), [&](std::size_t a, std::size_t b) {
         return scores[a] > scores[b] || (scores[a] == scores[b] && a < b);
     });
-    order.resize(std::size_t(count));
+    order.resize(count);
     return order;
 }
 
@@ -53,10 +53,10 @@ void keepBestGroups(const ExpertConfig& config, std::vector<float>& scores) {
         }
         groups.push_back(config.groupScore == GroupScore::Max || size == 1 ? first : first + second);
     }
-    std::vector<bool> kept(groups.size(), false);
+    Numbered<bool> kept(groups.size(), false);
     for (const std::size_t g : best(groups, config.groupsUsed)) kept[g] = true;
     for (int g = 0; g < config.groups; ++g)
-        if (!kept[std::size_t(g)]) std::ranges::fill(scoreAt.part(std::span(scores), g), kLowest);
+        if (!kept[g]) std::ranges::fill(scoreAt.part(std::span(scores), g), kLowest);
 }
 
 } // namespace
@@ -92,7 +92,7 @@ CpuFeedForward::CpuFeedForward(Kernels& kernels, const Model& model, std::size_t
         sum_ = AlignedBuffer<float>(streamAt_.size());
         sharedGate_ = AlignedBuffer<float>(rows);
         choices_.resize(rows);
-        rowsOf_.resize(std::size_t(experts.count));
+        rowsOf_.resize(experts.count);
     }
     hidden_ = AlignedBuffer<float>(rows * std::size_t(width));
 }
@@ -133,13 +133,13 @@ void CpuFeedForward::runExperts(const LayerWeights& weights, float* x, int n) {
     kernels_.linear({x, n, config_.hidden, weights.postNorm.data(), config_.streamNormEps(), {&router, 1}});
     for (auto& rows : rowsOf_) rows.clear();
     for (int row = 0; row < n; ++row) {
-        auto& chosen = choices_[std::size_t(row)];
+        auto& chosen = choices_[row];
         chooseExperts(experts, logits_.data() + logitAt_.first(row), dataOrNull(weights.moe.choiceBias), chosen);
-        for (const ExpertChoice& choice : chosen) rowsOf_[std::size_t(choice.expert)].push_back(row);
+        for (const ExpertChoice& choice : chosen) rowsOf_[choice.expert].push_back(row);
     }
     std::fill_n(sum_.data(), std::size_t(n) * hidden, 0.f);
     for (int e = 0; e < experts.count; ++e) {
-        const auto& rows = rowsOf_[std::size_t(e)];
+        const auto& rows = rowsOf_[e];
         if (rows.empty()) continue;
         const int count = int(rows.size());
         kernels_.forEach(count, [&](int i) {
@@ -148,7 +148,7 @@ void CpuFeedForward::runExperts(const LayerWeights& weights, float* x, int n) {
         apply(weights.moe.experts[std::size_t(e)], weights.postNorm, gathered_.data(), count, result_.data(), false);
         kernels_.forEach(count, [&](int i) {
             const int row = rows[std::size_t(i)];
-            const auto& chosen = choices_[std::size_t(row)];
+            const auto& chosen = choices_[row];
             const float weight = std::find_if(chosen.begin(), chosen.end(), [&](const ExpertChoice& choice) {
                                      return choice.expert == e;
                                  })->weight;

@@ -4,6 +4,7 @@
 #include "base/aligned_buffer.h"
 #include "base/extents.h"
 #include "base/ids.h"
+#include "base/indexed.h"
 #include "core/model/model.h"
 
 #include <cstdint>
@@ -43,8 +44,8 @@ private:
     AlignedBuffer<float> hidden_;
     Extents<int, int> streamAt_, logitAt_; // experts only: [rows, hidden], [rows, experts]
     AlignedBuffer<float> logits_, gathered_, result_, sum_, sharedGate_; // experts only
-    std::vector<std::vector<ExpertChoice>> choices_;                     // [row]
-    std::vector<std::vector<std::int32_t>> rowsOf_;                      // [expert]
+    Numbered<std::vector<ExpertChoice>> choices_;                        // [row]
+    Numbered<std::vector<std::int32_t>> rowsOf_;                         // [expert]
 };
 
 } // namespace kvscope

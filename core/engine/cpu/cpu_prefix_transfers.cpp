@@ -9,7 +9,7 @@ namespace kvscope {
 CpuPrefixTransfers::CpuPrefixTransfers(Kernels& kernels, KvCache& cache, const Link& link, const HeadExtents& heads,
                                        std::function<std::int64_t()> now)
     : kernels_(kernels), cache_(cache), link_(link), now_(std::move(now)), headAt_(heads), ahead_(headAt_.size()),
-      aheadTransfers_(std::size_t(headAt_.length(1))) {}
+      aheadTransfers_(headAt_.length(1)) {}
 
 /// Gives slots to as many of `pages` as there are slots for. Lists these in `kept_`, and says in `wasThere_` which of
 /// them had a slot before. @return number of pages to load
@@ -84,7 +84,7 @@ void CpuPrefixTransfers::fetch(LayerId layer, RowId sequence, KvHeadId kvHead, s
 }
 
 /// Compares what was asked for ahead with the pages that are attended to. A page that travelled is no hit.
-void CpuPrefixTransfers::compare(Ahead& ahead, std::span<const std::int32_t> pages, std::vector<std::uint8_t>& hit) {
+void CpuPrefixTransfers::compare(Ahead& ahead, std::span<const std::int32_t> pages, NumberedSpan<std::uint8_t> hit) {
     ahead.waiting = false;
     ahead.predicted = int(ahead.pages.size());
     for (std::size_t i = 0; i < ahead.pages.size(); ++i) {
@@ -92,7 +92,7 @@ void CpuPrefixTransfers::compare(Ahead& ahead, std::span<const std::int32_t> pag
         const bool used = at != pages.end() && *at == ahead.pages[i], travelled = ahead.hit[i] == 0;
         ahead.used += used;
         ahead.wasted += travelled && !used;
-        if (travelled && used) hit[std::size_t(at - pages.begin())] = 0;
+        if (travelled && used) hit[at - pages.begin()] = 0;
     }
 }
 

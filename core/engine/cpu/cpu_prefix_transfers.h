@@ -2,6 +2,7 @@
 #pragma once
 
 #include "base/clock.h"
+#include "base/indexed.h"
 #include "core/kv/kv_cache.h"
 #include "core/trace/trace_sink.h"
 #include "core/transfer/link_timeline.h"
@@ -60,7 +61,7 @@ private:
     /// Pages that were asked for ahead for one KV head, and what came of them.
     struct Ahead {
         std::vector<std::int32_t> pages; // ascending
-        std::vector<std::uint8_t> hit;   // whether each was on the device already
+        Numbered<std::uint8_t> hit;      // whether each was on the device already
         int firstLoad = 0, loads = 0;    // place and number of its loads in the layer's transfer
         bool waiting = false;            // the layer has not attended yet
         int predicted = -1, used = 0, wasted = 0, late = 0;
@@ -76,7 +77,7 @@ private:
         return ahead_[headAt_.offset(sequence, layer, kvHead)];
     }
     int giveSlots(KvHead& head, std::span<const std::int32_t> pages, int step);
-    static void compare(Ahead& ahead, std::span<const std::int32_t> pages, std::vector<std::uint8_t>& hit);
+    static void compare(Ahead& ahead, std::span<const std::int32_t> pages, NumberedSpan<std::uint8_t> hit);
     std::int64_t pageBytes() const { return cache_.layout().bytes(); }
 
     Kernels& kernels_;
@@ -84,9 +85,9 @@ private:
     LinkTimeline link_;
     const std::function<std::int64_t()> now_;
     const HeadExtents headAt_;
-    std::vector<Ahead> ahead_;                  // headAt_
-    std::vector<AheadTransfer> aheadTransfers_; // [layer]
-    bool looksAhead_ = false;                   // something was ever asked for ahead
+    std::vector<Ahead> ahead_;               // headAt_
+    Numbered<AheadTransfer> aheadTransfers_; // [layer]
+    bool looksAhead_ = false;                // something was ever asked for ahead
     std::vector<CopyItem> copies_;
     std::vector<std::int32_t> kept_; // pages that get slots
     std::vector<std::uint8_t> wasThere_;

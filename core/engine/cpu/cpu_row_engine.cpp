@@ -1,6 +1,7 @@
 // CPU backend: rows that come and go. Every row has the sequences' part of an engine for itself; the passes around the
 // attention are shared.
 #include "base/clock.h"
+#include "base/indexed.h"
 #include "core/engine/cpu/cpu_memory.h"
 #include "core/engine/cpu/cpu_row_stages.h"
 #include "core/session/row_engine.h"
@@ -22,7 +23,7 @@ struct CpuRow {
         record.clear();
         record.step = steps++;
         record.phase = phase;
-        record.layers.resize(std::size_t(sequences.context.shape.layers));
+        record.layers.resize(sequences.context.shape.layers);
     }
 
     CpuSequences sequences;
@@ -39,7 +40,7 @@ public:
           passes_(*kernels_, *model_, std::size_t(std::max(setup.rows, kPromptPieceTokens)), setup.abilities, clock_),
           logitsAt_(setup.rows, config().vocab), x_(Extents<int, int>(setup.rows, config().hidden).size()),
           logits_(logitsAt_.size()), stages_(passes_, clock_, config().layers, x_.data(), logits_.data()),
-          rows_(std::size_t(setup.rows)) {}
+          rows_(setup.rows) {}
 
     std::string description() const override { return kernels_->description(); }
     int pieceTokens() const override { return kPromptPieceTokens; }
@@ -101,7 +102,7 @@ private:
     const Extents<int, int> logitsAt_; // [rows of a step, vocab]
     AlignedBuffer<float> x_, logits_;  // x_ [rows of a step, hidden]
     CpuRowStages stages_;
-    std::vector<std::unique_ptr<CpuRow>> rows_;
+    Numbered<std::unique_ptr<CpuRow>> rows_;
     std::vector<CpuRowStages::Row> step_;
 };
 

@@ -34,7 +34,7 @@ CpuSequences::CpuSequences(const EngineSetup& setup, Kernels& kernels, CpuLayerP
               rules,
               cacheOptionsOf(setup).shape,
               rope,
-              setup.maxTokens,
+              PerRow<int>(setup.maxTokens),
               setup.options.offload,
               findCachePolicy(setup.cachePolicy).byWorth},
       selector(setup.makeSelector(context)), transfers(context, *selector, setup.options.link),

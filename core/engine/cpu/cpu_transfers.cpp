@@ -13,7 +13,7 @@ CpuTransfers::CpuTransfers(const SelectorContext& context, Selector& selector, c
       now_(std::move(now)), headAt_(context.heads()) {
     if (!looksAhead_) return;
     ahead_.resize(headAt_.size());
-    aheadTransfers_.resize(std::size_t(context.shape.layers));
+    aheadTransfers_.resize(context.shape.layers);
 }
 
 void CpuTransfers::fetchAhead(std::span<const HeadStep> work, std::vector<PrefetchRequest>& requests, int step) {
@@ -158,7 +158,7 @@ void CpuTransfers::compareWithAhead(HeadStep& item, Ahead& ahead, int arrived) {
         if (ahead.hit[i] != 0) continue;
         item.ahead.wasted += used ? 0 : 1;
         while (wanted != item.wanted.end() && *wanted < id) ++wanted;
-        if (wanted != item.wanted.end() && *wanted == id) item.loads.hit[std::size_t(wanted - item.wanted.begin())] = 0;
+        if (wanted != item.wanted.end() && *wanted == id) item.loads.hit[wanted - item.wanted.begin()] = 0;
     }
 }
 
@@ -192,7 +192,7 @@ void CpuTransfers::keepOnDevice(LayerId layerId, RowId sequence, int tokens, std
         const std::int32_t tail = tokens / size;
         if (tokens % size != 0 && (blocks.empty() || blocks.back() != tail)) blocks.push_back(tail);
         if (blocks.empty()) continue;
-        std::vector<std::uint8_t> hit(blocks.size());
+        Numbered<std::uint8_t> hit(blocks.size());
         copies_.clear();
         head.device.admit(blocks, std::nullopt, 0, head.store, hit, copies_);
         context_.kernels.copy(copies_);

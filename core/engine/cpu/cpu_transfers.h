@@ -2,6 +2,7 @@
 #pragma once
 
 #include "base/clock.h"
+#include "base/indexed.h"
 #include "core/select/selector.h"
 #include "core/trace/trace_sink.h"
 #include "core/transfer/link_timeline.h"
@@ -45,7 +46,7 @@ private:
     /// Blocks on their way for one (sequence, layer, KV head).
     struct Ahead {
         std::vector<std::int32_t> blocks; // blocks that were asked for, ascending
-        std::vector<std::uint8_t> hit;    // whether each was on the device already
+        Numbered<std::uint8_t> hit;       // whether each was on the device already
         int firstLoad = 0, loads = 0;     // place and number of its loads in the layer's transfer
         bool waiting = false;
     };
@@ -75,8 +76,8 @@ private:
     const std::function<std::int64_t()> now_;
     std::vector<CopyItem> copies_;
     const HeadExtents headAt_;
-    std::vector<Ahead> ahead_;                  // headAt_, when the selector looks ahead
-    std::vector<AheadTransfer> aheadTransfers_; // [layer], likewise
+    std::vector<Ahead> ahead_;               // headAt_, when the selector looks ahead
+    Numbered<AheadTransfer> aheadTransfers_; // [layer], likewise
 };
 
 } // namespace kvscope

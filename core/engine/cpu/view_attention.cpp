@@ -2,10 +2,10 @@
 
 namespace kvscope {
 
-void ViewAttention::run(std::span<HeadStep> work, std::vector<float> HeadStep::*lse) {
+void ViewAttention::run(std::span<HeadStep> work, Numbered<float> HeadStep::*lse) {
     items_.clear();
     for (HeadStep& item : work) {
-        if (lse != nullptr) (item.*lse).resize(std::size_t(context_.group()));
+        if (lse != nullptr) (item.*lse).resize(context_.group());
         items_.push_back({item.rows.q, item.views.data(), std::int32_t(item.views.size()), item.rows.out,
                           lse != nullptr ? (item.*lse).data() : nullptr});
     }

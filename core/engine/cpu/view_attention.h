@@ -17,7 +17,7 @@ public:
     /// Attends with every item's queries to item.views and writes item.rows.out.
     void run(std::span<HeadStep> work) { run(work, nullptr); }
     /// Attends as well, and writes the log-sum-exps of the queries' logits, [group], to the member `lse` of each item.
-    void run(std::span<HeadStep> work, std::vector<float> HeadStep::*lse);
+    void run(std::span<HeadStep> work, Numbered<float> HeadStep::*lse);
     /// Attends with one group's queries to each of `views` separately.
     /// @param out [views, group, valueDim]; lse [views, group]
     void runApart(const float* queries, std::span<const KvBlockView> views, float* out, float* lse);

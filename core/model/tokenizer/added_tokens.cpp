@@ -33,7 +33,7 @@ const AddedToken* AddedTokens::longestAt(std::string_view text, std::size_t at, 
             if (edge.byte == text[end]) next = &nodes_[edge.node];
         if (!next) break;
         node = next;
-        if (node->token >= 0) longest = &tokens_[std::size_t(node->token)], size = end + 1 - at;
+        if (node->token >= 0) longest = &tokens_[node->token], size = end + 1 - at;
     }
     return longest;
 }

@@ -1,6 +1,8 @@
 // Tokens that are looked for in the text before it is cut: special ones and those a fine-tuner added.
 #pragma once
 
+#include "base/indexed.h"
+
 #include <array>
 #include <cstdint>
 #include <functional>
@@ -41,7 +43,7 @@ private:
     /// Longest token at `at`; nullptr when none begins there.
     const AddedToken* longestAt(std::string_view text, std::size_t at, std::size_t& size) const;
 
-    std::vector<AddedToken> tokens_;
+    Numbered<AddedToken> tokens_;
     std::vector<Node> nodes_{1};
     std::array<bool, 256> begins_{};
 };

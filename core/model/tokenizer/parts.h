@@ -1,6 +1,7 @@
 // A tokenizer put together; made by the readers (from_json.cpp, from_arrays.cpp), used by tokenizer.cpp.
 #pragma once
 
+#include "base/indexed.h"
 #include "core/model/tokenizer/added_tokens.h"
 #include "core/model/tokenizer/components.h"
 #include "core/model/tokenizer/models.h"
@@ -15,8 +16,8 @@ struct TokenizerParts {
         std::string written, bytes; // bytes: what it stands for in a text
         bool special = false;
     };
-    std::vector<Token> tokens; // by id, added ones included
-    Vocabulary vocabulary;     // of the model
+    Numbered<Token> tokens; // by id, added ones included
+    Vocabulary vocabulary;  // of the model
     AddedTokens rawAdded, normalizedAdded;
     std::vector<std::unique_ptr<Normalizer>> wholeText; // before added tokens are looked for
     std::vector<std::unique_ptr<Normalizer>> normalizers;

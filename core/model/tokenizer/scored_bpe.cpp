@@ -1,3 +1,4 @@
+#include "base/indexed.h"
 #include "core/model/tokenizer/merge_symbols.h"
 #include "core/model/tokenizer/models.h"
 #include "core/model/tokenizer/unicode.h"
@@ -27,7 +28,7 @@ public:
             if (size > vocabulary_.longest()) return false;
             const std::int32_t id = find(piece.substr(left.begin, size));
             if (id == kNoToken) return false;
-            join = {-double(scores_[std::size_t(id)]), id};
+            join = {-double(scores_[id]), id};
             return true;
         });
         bool afterUnknown = false;
@@ -38,7 +39,7 @@ public:
 private:
     std::int32_t find(std::string_view text) const {
         const std::int32_t id = vocabulary_.find(text);
-        return id != kNoToken && mergeable_[std::size_t(id)] ? id : kNoToken;
+        return id != kNoToken && mergeable_[id] ? id : kNoToken;
     }
 
     /// A token that may not stay is taken apart again, the way its own text would be without it.
@@ -52,7 +53,7 @@ private:
                  cut += std::min(utf8Length(text[cut]), text.size() - cut)) {
                 const std::int32_t left = find(text.substr(0, cut)), right = find(text.substr(cut));
                 if (left == kNoToken || right == kNoToken) continue;
-                const double lowest = std::min(scores_[std::size_t(left)], scores_[std::size_t(right)]);
+                const double lowest = std::min(scores_[left], scores_[right]);
                 if (best == 0 || lowest > highest) best = cut, highest = lowest;
             }
             if (best > 0) {
@@ -77,8 +78,8 @@ private:
     }
 
     const Vocabulary& vocabulary_;
-    std::vector<float> scores_;
-    std::vector<bool> mergeable_, unused_;
+    Numbered<float> scores_;
+    Numbered<bool> mergeable_, unused_;
     UnknownText unknown_;
     std::array<std::int32_t, 256> byteIds_;
     bool hasUnused_;

@@ -41,7 +41,7 @@ void TokenizerParts::finish(const std::vector<AddedToken>& added) {
     }
     for (const AddedToken& token : added) {
         if (tokens.size() <= std::size_t(token.id)) tokens.resize(std::size_t(token.id) + 1);
-        Token& entry = tokens[std::size_t(token.id)];
+        Token& entry = tokens[token.id];
         entry = {token.content, token.content, entry.special || token.special};
         addedIds_.emplace(token.content, token.id);
         if (token.normalized)
@@ -134,18 +134,16 @@ std::string Tokenizer::decode(const std::vector<std::int32_t>& ids) const {
 }
 
 std::string Tokenizer::bytesOf(std::int32_t id) const {
-    return id >= 0 && id < vocabSize() ? parts_->tokens[std::size_t(id)].bytes : std::string();
+    return id >= 0 && id < vocabSize() ? parts_->tokens[id].bytes : std::string();
 }
 std::string Tokenizer::written(std::int32_t id) const {
-    return id >= 0 && id < vocabSize() ? parts_->tokens[std::size_t(id)].written : std::string();
+    return id >= 0 && id < vocabSize() ? parts_->tokens[id].written : std::string();
 }
 std::optional<std::int32_t> Tokenizer::find(std::string_view written) const {
     const std::int32_t id = parts_->find(written);
     return id == tokenizing::kNoToken ? std::nullopt : std::optional(id);
 }
-bool Tokenizer::isSpecial(std::int32_t id) const {
-    return id >= 0 && id < vocabSize() && parts_->tokens[std::size_t(id)].special;
-}
+bool Tokenizer::isSpecial(std::int32_t id) const { return id >= 0 && id < vocabSize() && parts_->tokens[id].special; }
 int Tokenizer::vocabSize() const { return int(parts_->tokens.size()); }
 
 TokenStream::TokenStream(const Tokenizer& tokenizer) : tokenizer_(&tokenizer) {
@@ -165,7 +163,7 @@ void TokenStream::pushThrough(std::size_t step, std::string_view text, std::stri
 std::string TokenStream::push(std::int32_t id) {
     std::string out;
     if (id < 0 || id >= tokenizer_->vocabSize() || tokenizer_->isSpecial(id)) return out;
-    const std::string& written = tokenizer_->parts_->tokens[std::size_t(id)].written;
+    const std::string& written = tokenizer_->parts_->tokens[id].written;
     if (!written.empty()) pushThrough(0, written, out);
     return out;
 }

@@ -1,6 +1,8 @@
 // Text to token ids and back, compatible with the Hugging Face `tokenizers` library, SentencePiece and GGUF files.
 #pragma once
 
+#include "base/indexed.h"
+
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -26,7 +28,7 @@ struct TokenizerArrays {
     enum class Type : std::int32_t { Normal = 1, Unknown, Control, UserDefined, Unused, Byte };
     std::string model; // "gpt2": byte-level BPE; "llama": SentencePiece BPE; "t5": SentencePiece unigram
     std::string pre;   // name of the pre-tokenizer's pattern, for "gpt2"
-    std::vector<std::string> tokens;
+    Numbered<std::string> tokens;
     std::vector<float> scores;       // of "llama" and "t5", one per token
     std::vector<std::int32_t> types; // Type; empty: all normal
     std::vector<std::string> merges; // of "gpt2": "left right", best first

@@ -1,3 +1,4 @@
+#include "base/indexed.h"
 #include "core/model/tokenizer/models.h"
 #include "core/model/tokenizer/unicode.h"
 
@@ -81,7 +82,7 @@ public:
             std::uint32_t node = trie_.root(piece[at]);
             for (std::size_t end = at + 1; node != ByteTrie::kNone; ++end) {
                 if (const std::int32_t id = trie_.idAt(node); id != kNoToken) {
-                    const double score = here + scores_[std::size_t(id)];
+                    const double score = here + scores_[id];
                     if (score > best[end].score) best[end] = {score, at, id};
                     single = single || end == at + length;
                 }
@@ -111,7 +112,7 @@ public:
     }
 
 private:
-    std::vector<double> scores_;
+    Numbered<double> scores_;
     UnknownText unknown_;
     std::array<std::int32_t, 256> byteIds_;
     ByteTrie trie_;

@@ -1,6 +1,8 @@
 // Tokens by id and ids by token.
 #pragma once
 
+#include "base/indexed.h"
+
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -33,12 +35,12 @@ public:
         const auto found = ids_.find(text);
         return found == ids_.end() ? kNoToken : found->second;
     }
-    const std::string& at(std::int32_t id) const { return written_[std::size_t(id)]; }
+    const std::string& at(std::int32_t id) const { return written_[id]; }
     std::size_t size() const { return written_.size(); }
     std::size_t longest() const { return longest_; } // bytes
 
 private:
-    std::vector<std::string> written_;
+    Numbered<std::string> written_;
     std::unordered_map<std::string_view, std::int32_t> ids_;
     std::size_t longest_ = 0;
 };

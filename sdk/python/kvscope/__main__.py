@@ -37,8 +37,13 @@ def main(arguments: list[str] | None = None) -> int:
         else:
             from .parquet import write_parquet
 
-            for file in write_parquet(given.traces, given.output, given.tables.split(",") if given.tables else None):
+            unreadable: list[str] = []
+            tables = given.tables.split(",") if given.tables else None
+            for file in write_parquet(given.traces, given.output, tables, lambda _, error: unreadable.append(str(error))):
                 print(file)
+            for sentence in unreadable:
+                print(f"kvscope: left out: {sentence}", file=sys.stderr)
+            return 1 if unreadable else 0
     except (Error, ImportError, OSError, ValueError) as error:
         print(f"kvscope: {error}", file=sys.stderr)
         return 1

@@ -12,14 +12,16 @@ from __future__ import annotations
 import collections
 import os
 import urllib.parse
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from ._library import Error
 from .reading import _INT, _LIST, _REAL, TABLES, read
 
 UNKNOWN = "__HIVE_DEFAULT_PARTITION__"
 """Folder of what is not known: a null for whoever reads it."""
+Unreadable = Callable[[Path, Error], None]
 
 
 def _arrow() -> Any:
@@ -31,11 +33,17 @@ def _arrow() -> Any:
     return pyarrow
 
 
-def _named(paths: Iterable[str | os.PathLike[str]]) -> dict[tuple[str, str], tuple[Path, list[int]]]:
+def _named(paths: Iterable[str | os.PathLike[str]], unreadable: Unreadable | None) -> dict[tuple[str, str], tuple[Path, list[int]]]:
     """(name, rank) -> a file and its runs. Files of one name and rank are called after their folders, too. ValueError: that is not enough."""
     found: list[tuple[str, str, Path, list[int]]] = []
     for path in map(Path, paths):
-        keys, runs = read(path, "meta"), read(path, "runs")["run"][1]
+        try:
+            keys, runs = read(path, "meta"), read(path, "runs")["run"][1]
+        except Error as error:
+            if unreadable is None:
+                raise
+            unreadable(path, error)
+            continue
         said = dict(zip(keys["key"][1], keys["value"][1]))  # of the file: its runs have one rank
         found.append((said.get("group") or path.name.removesuffix(".kvtrace"), said.get("rank", UNKNOWN), path, runs))
     often = collections.Counter((name, rank) for name, rank, _, _ in found)
@@ -50,11 +58,12 @@ def _named(paths: Iterable[str | os.PathLike[str]]) -> dict[tuple[str, str], tup
 
 
 def write_parquet(paths: Iterable[str | os.PathLike[str]], folder: str | os.PathLike[str],
-                  tables: Sequence[str] | None = None) -> list[Path]:  # fmt: skip
+                  tables: Sequence[str] | None = None, unreadable: Unreadable | None = None) -> list[Path]:  # fmt: skip
     """Writes tables (None: all of kvscope.reading.TABLES) of traces below `folder`, one file for each run, rank and table.
 
     Columns are those of kvscope.open(); `run` and `rank` are in the folders' names, and `trace` and `run_number` say where a row of
     `runs` comes from. What a run does not know is null. A trace that is written again replaces its files. The result: files written.
+    unreadable: called with the path and the error of each file that cannot be read, which is left out; None: such an error is raised.
     Raises ValueError for a table that there is not, kvscope.Error for a file that is no trace, ImportError without pyarrow.
     """
     arrow = _arrow()
@@ -63,10 +72,16 @@ def write_parquet(paths: Iterable[str | os.PathLike[str]], folder: str | os.Path
             raise ValueError(f"there is no table {table!r}; there are {', '.join(TABLES)}")
     types = {_INT: arrow.int64(), _REAL: arrow.float64(), _LIST: arrow.list_(arrow.int64())}
     written: list[Path] = []
-    for (name, rank), (path, runs) in _named(paths).items():
+    for (name, rank), (path, runs) in _named(paths, unreadable).items():
         for run in runs:
-            for table in tables or TABLES:
-                columns = read(path, table, run)
+            try:
+                read_tables = {table: read(path, table, run) for table in tables or TABLES}  # all, before any is written
+            except Error as error:
+                if unreadable is None:
+                    raise
+                unreadable(path, error)
+                break
+            for table, columns in read_tables.items():
                 del columns["run"]
                 made = {key: arrow.array(rows, types.get(kind, arrow.string())) for key, (kind, rows) in columns.items()}
                 if table == "runs":

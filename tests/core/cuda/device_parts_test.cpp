@@ -84,7 +84,7 @@ TEST(DeviceParts, TransfersLoseNothing) {
     CudaEngineOptions options;
     options.maxTokens = {1000};
     const BatchLayout layout(config, options);
-    std::vector<DeviceLayerState> layers(2);
+    Numbered<DeviceLayerState> layers(2);
     const ChoiceOrder order(layers);
     const RowTable rows(config, options, layout);
     const StepBuffers buffers;

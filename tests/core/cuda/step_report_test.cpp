@@ -141,7 +141,7 @@ protected:
 
     ModelConfig config_;
     CudaEngineOptions options_;
-    std::vector<DeviceLayerState> layers_;
+    Numbered<DeviceLayerState> layers_;
     ChoiceOrder order_{layers_};
     GpuClock clock_;
     std::unique_ptr<DeviceSelector> selector_;

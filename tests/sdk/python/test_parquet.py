@@ -73,6 +73,24 @@ def test_what_is_not_known_is_null_and_a_rank_that_nobody_said_too(tmp_path):
     assert table["hits"].to_pylist() == [None] and str(table.schema.field("hits").type) == "int64" and table["selected"].to_pylist() == [2]
 
 
+def test_a_file_that_cannot_be_read_is_said_and_the_others_are_written(fleet, tmp_path, capsys):
+    damaged, empty = tmp_path / "damaged.kvtrace", tmp_path / "empty.kvtrace"
+    content = bytearray(fleet[0].read_bytes())
+    content[8192:] = bytes(255 - byte for byte in content[8192:])  # the schema is whole, rows are not
+    damaged.write_bytes(content)
+    empty.touch()
+    paths = [damaged, fleet[1], empty, tmp_path / "absent.kvtrace"]
+    said = []
+    written = write_parquet(paths, tmp_path / "out", ["runs", "selections"], lambda path, error: said.append((path, str(error))))
+    assert [file.parts[-2] for file in written] == ["rank=1", "rank=1"] and list((tmp_path / "out").rglob("*.parquet")) != []
+    assert {path for path, _ in said} == {damaged, empty, tmp_path / "absent.kvtrace"} and all(str(path) in text for path, text in said)
+    with pytest.raises(kvscope.Error, match="damaged.kvtrace"):
+        write_parquet(paths, tmp_path / "out")
+    assert program.main(["parquet", *map(str, paths), "-o", str(tmp_path / "cli"), "--tables", "runs"]) == 1
+    shown = capsys.readouterr()
+    assert len(shown.out.splitlines()) == 1 and "kvscope: left out: " in shown.err and "absent.kvtrace" in shown.err
+
+
 def test_two_files_of_one_name_are_told_apart(fleet, tmp_path):
     paths = []
     for folder in ("a", "b"):

@@ -225,7 +225,7 @@ void CacheControls::fillTable() {
     table_->setHorizontalHeaderLabels({QString(), tr("Recorded"), tr("What if"), tr("Change")});
     table_->setRowCount(int(numbers_.size()));
     for (int row = 0; row < table_->rowCount(); ++row) {
-        const CacheNumber& number = numbers_[std::size_t(row)];
+        const CacheNumber& number = numbers_[row];
         const QString texts[] = {number.title, number.text(number.a), number.asked(), shortDifference(number)};
         const int verdict = number.verdict();
         for (int column = 0; column < kColumns; ++column) {

@@ -1,6 +1,7 @@
 // The column beside the what-if plots: sliders for cache, link and loading ahead, and the answer's numbers.
 #pragma once
 
+#include "base/indexed.h"
 #include "ui/views/cache/cache_numbers.h"
 
 #include <QScrollArea>
@@ -57,7 +58,7 @@ private:
     QTableWidget* table_ = nullptr;
     QLabel* reproduction_ = nullptr;
     WhatIfQuestion recorded_;
-    std::vector<CacheNumber> numbers_;
+    Numbered<CacheNumber> numbers_;
     QString reproductionText_;
     bool good_ = true, quiet_ = false;
 };

@@ -1,5 +1,6 @@
 // The page Difference: B - A of a metric as a layer x step heatmap with a diverging map centred on zero, or layer by
 // layer with confidence intervals. difference_values.* reads the runs, difference_plots.* draws.
+#include "base/indexed.h"
 #include "profiler/compare/difference.h"
 #include "profiler/compare/overlap.h"
 #include "ui/frame/units.h"
@@ -370,16 +371,17 @@ private:
         strip_->show(feed_);
     }
 
-    bool take(DifferenceChunk chunk, std::span<const StepPair> pairs) {
+    bool take(DifferenceChunk chunk, NumberedSpan<const StepPair> pairs) {
         if (data_.rows() == 0) data_.reset(chunk.layers);
-        const auto layers = std::size_t(chunk.layers);
+        const Extents<int, int> cells(int(pairs.size()), chunk.layers);
         std::vector<float> columns;
         int next = origin_ + data_.steps();
-        for (std::size_t i = 0; i < pairs.size(); ++i) {
+        for (int i = 0; i < cells.length(0); ++i) {
             for (; next < pairs[i].at; ++next)
-                columns.insert(columns.end(), layers, std::numeric_limits<float>::quiet_NaN()); // no counterpart there
-            columns.insert(columns.end(), chunk.values.begin() + std::ptrdiff_t(i * layers),
-                           chunk.values.begin() + std::ptrdiff_t((i + 1) * layers));
+                columns.insert(columns.end(), cells.under(0),
+                               std::numeric_limits<float>::quiet_NaN()); // no counterpart
+            const auto column = cells.part(std::span(chunk.values), i);
+            columns.insert(columns.end(), column.begin(), column.end());
             ++next;
         }
         data_.append(columns);
@@ -502,8 +504,8 @@ private:
     }
 
     QString layerTooltip(int layer) const {
-        if (layer < 0 || layer >= int(deltas_.size())) return {};
-        const LayerDelta& d = deltas_[std::size_t(layer)];
+        if (layer < 0 || layer >= deltas_.count()) return {};
+        const LayerDelta& d = deltas_[layer];
         QString html = tr("<b>Layer %1</b>, mean over %2 pairs of steps").arg(layer).arg(d.pairs);
         if (overlap()) return html + tr("<br>Jaccard <b>%1</b>").arg(shown(d.a));
         html += tr("<br>A %1, %2 %3<br>Difference <b>%4</b>")
@@ -520,7 +522,7 @@ private:
     std::vector<StepPair> pairs_;
     DifferenceValues pieces_;    // in the unit shown
     SelectionCoverage coverage_; // of an overlap, of the steps read so far
-    std::vector<LayerDelta> deltas_;
+    Numbered<LayerDelta> deltas_;
     int origin_ = -1, generation_ = 0;
     QString bName_;
     QCPAxisRect *panel_ = nullptr, *lower_ = nullptr;

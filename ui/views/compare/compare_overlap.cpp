@@ -26,31 +26,31 @@ enum Panel { PerStep, PerLayer };
 struct Chunk {
     SelectionCoverage coverage;
     std::vector<double> perPair;
-    std::vector<double> sum, steadySum; // [layer]
-    std::vector<int> count, steadyCount;
+    Numbered<double> sum, steadySum; // [layer]
+    Numbered<int> count, steadyCount;
 };
 
 /// passes: of the steps of A from the first pair's on.
-Chunk chunkOf(const OverlapRows& rows, std::span<const StepPair> pairs, const Filter& filter,
-              const std::vector<bool>& passes) {
+Chunk chunkOf(const OverlapRows& rows, NumberedSpan<const StepPair> pairs, const Filter& filter,
+              const Numbered<bool>& passes) {
     OverlapRows kept = rows;
-    for (std::size_t i = 0; i < kept.jaccard.size(); ++i)
-        if (!passes[std::size_t(pairs[i / std::size_t(rows.layers)].a - pairs.front().a)] ||
-            !filter.hasLayer(int(i % std::size_t(rows.layers))))
-            kept.jaccard[i] = std::numeric_limits<float>::quiet_NaN();
+    const Extents<int, int> cells = rows.extents();
+    for (int pair = 0; pair < rows.pairs; ++pair)
+        for (int layer = 0; layer < rows.layers; ++layer)
+            if (!passes[pairs[pair].a - pairs.front().a] || !filter.hasLayer(layer))
+                kept.jaccard[cells.offset(pair, layer)] = std::numeric_limits<float>::quiet_NaN();
     Chunk chunk;
     chunk.coverage = rows.coverage;
     chunk.perPair = overlapPerPair(kept);
-    const auto layers = std::size_t(rows.layers);
-    chunk.sum.resize(layers), chunk.steadySum.resize(layers);
-    chunk.count.resize(layers), chunk.steadyCount.resize(layers);
-    for (std::size_t i = 0; i < kept.jaccard.size(); ++i) {
-        const auto value = double(kept.jaccard[i]);
-        if (std::isnan(value)) continue;
-        const std::size_t layer = i % layers;
-        chunk.sum[layer] += value, ++chunk.count[layer];
-        if (pairs[i / layers].steady) chunk.steadySum[layer] += value, ++chunk.steadyCount[layer];
-    }
+    chunk.sum.resize(rows.layers), chunk.steadySum.resize(rows.layers);
+    chunk.count.resize(rows.layers), chunk.steadyCount.resize(rows.layers);
+    for (int pair = 0; pair < rows.pairs; ++pair)
+        for (int layer = 0; layer < rows.layers; ++layer) {
+            const auto value = double(kept.jaccard[cells.offset(pair, layer)]);
+            if (std::isnan(value)) continue;
+            chunk.sum[layer] += value, ++chunk.count[layer];
+            if (pairs[pair].steady) chunk.steadySum[layer] += value, ++chunk.steadyCount[layer];
+        }
     return chunk;
 }
 
@@ -254,7 +254,7 @@ private:
         s.layers = graph(PerLayer);
         colour(s);
         const Filter filter = workspace().filter();
-        std::vector<bool> heads;
+        Numbered<bool> heads;
         if (!filter.kvHeads.all())
             for (int head = 0; head < run()->row.kvHeads; ++head) heads.push_back(filter.hasKvHead(head));
         s.feed.start(
@@ -263,7 +263,7 @@ private:
              sequence = chosenSequence(*sequence_)](const TraceReader& a, const TraceReader& b,
                                                     std::span<const StepPair> pairs) {
                 const auto passes =
-                    pairs.empty() ? std::vector<bool>{} : stepsThatPass(a, runA, read, pairs.front().a, pairs.back().a);
+                    pairs.empty() ? Numbered<bool>{} : stepsThatPass(a, runA, read, pairs.front().a, pairs.back().a);
                 return chunkOf(readOverlap(a, runA, b, runB, pairs, heads, sequence), pairs, filter, passes);
             },
             [this, &s] {

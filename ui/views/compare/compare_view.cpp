@@ -1,5 +1,6 @@
 // The summary page of Compare: the verdict on every run against A, their key numbers with differences, and the locality
 // curves of all of them over the steps. Of runs that grow it is the verdict so far.
+#include "base/indexed.h"
 #include "ui/frame/growth_timer.h"
 #include "ui/frame/units.h"
 #include "ui/look/theme.h"
@@ -411,7 +412,7 @@ private:
     /// One row per quantity that is known of some pair.
     std::vector<TableRow> tableRows(int most = -1) const {
         const QColor text = Theme::current().text, muted = Theme::current().mutedText;
-        std::vector<TableRow> rows;
+        Numbered<TableRow> rows;
         for (std::size_t i = 0; i < judgements_.size(); ++i)
             for (const KeyNumber& number : judgements_[i].numbers) {
                 auto row = std::find_if(rows.begin(), rows.end(),
@@ -425,7 +426,7 @@ private:
                 row->cells[2 + 2 * i] = {number.text(number.b), text};
                 row->cells[3 + 2 * i] = {number.difference(), colourOf(number)};
             }
-        if (most >= 0 && int(rows.size()) > most) rows.resize(std::size_t(most));
+        if (most >= 0 && int(rows.size()) > most) rows.resize(most);
         return rows;
     }
 
@@ -434,7 +435,7 @@ private:
         if (rows.empty()) return;
         table_->begin(int(rows.size()), headerTexts());
         for (int row = 0; row < int(rows.size()); ++row) {
-            const TableRow& each = rows[std::size_t(row)];
+            const TableRow& each = rows[row];
             for (int column = 0; column < int(each.cells.size()); ++column)
                 table_->put(row, column, each.cells[std::size_t(column)].text, each.cells[std::size_t(column)].colour,
                             each.help);

@@ -12,8 +12,8 @@ namespace {
 constexpr float kNoValue = std::numeric_limits<float>::quiet_NaN();
 
 /// [KV head] whether it counts; empty: all count.
-std::vector<bool> countedHeads(const DifferenceRequest& request) {
-    std::vector<bool> counted;
+Numbered<bool> countedHeads(const DifferenceRequest& request) {
+    Numbered<bool> counted;
     if (!request.filter.kvHeads.all())
         for (int head = 0; head < request.kvHeads; ++head) counted.push_back(request.filter.hasKvHead(head));
     return counted;
@@ -22,7 +22,7 @@ std::vector<bool> countedHeads(const DifferenceRequest& request) {
 } // namespace
 
 DifferenceChunk readDifference(const DifferenceRequest& request, const TraceReader& a, const TraceReader& b,
-                               std::span<const StepPair> pairs) {
+                               NumberedSpan<const StepPair> pairs) {
     DifferenceChunk chunk;
     if (request.overlap) {
         OverlapRows rows =
@@ -45,14 +45,14 @@ DifferenceChunk readDifference(const DifferenceRequest& request, const TraceRead
     }
     if (pairs.empty()) return chunk;
     const auto passes = stepsThatPass(a, request.runA, request.read, pairs.front().a, pairs.back().a);
-    for (std::size_t i = 0; i < chunk.values.size(); ++i) {
-        const StepPair& pair = pairs[i / std::size_t(chunk.layers)];
-        if (passes[std::size_t(pair.a - pairs.front().a)] &&
-            request.filter.hasLayer(int(i % std::size_t(chunk.layers))))
-            continue;
-        chunk.values[i] = kNoValue;
-        if (!chunk.a.empty()) chunk.a[i] = chunk.b[i] = kNoValue;
-    }
+    const Extents<int, int> cells(int(pairs.size()), chunk.layers);
+    for (int pair = 0; pair < cells.length(0); ++pair)
+        for (int layer = 0; layer < chunk.layers; ++layer) {
+            if (passes[pairs[pair].a - pairs.front().a] && request.filter.hasLayer(layer)) continue;
+            const std::size_t at = cells.offset(pair, layer);
+            chunk.values[at] = kNoValue;
+            if (!chunk.a.empty()) chunk.a[at] = chunk.b[at] = kNoValue;
+        }
     return chunk;
 }
 

@@ -35,7 +35,7 @@ struct DifferenceChunk {
 
 /// Reads the values of these pairs, on a worker thread. @throws Error as TraceReader does
 DifferenceChunk readDifference(const DifferenceRequest& request, const TraceReader& a, const TraceReader& b,
-                               std::span<const StepPair> pairs);
+                               NumberedSpan<const StepPair> pairs);
 
 /// The values of both runs, in the pieces in which they were read. Pieces never change, so that a copy of this object
 /// can be read on another thread.
@@ -55,9 +55,9 @@ public:
     /// A's value and B's, of one pair of steps and one layer.
     std::pair<double, double> at(int pair, int layer) const {
         const auto after = std::upper_bound(begins_.begin(), begins_.end(), pair);
-        const auto piece = std::size_t(after - begins_.begin()) - 1;
+        const int piece = int(after - begins_.begin()) - 1;
         const PairMatrix& matrix = *all_[piece];
-        const auto cell = std::size_t(pair - begins_[piece]) * std::size_t(matrix.layers) + std::size_t(layer);
+        const std::size_t cell = matrix.extents().offset(pair - begins_[piece], layer);
         return {double(matrix.a[cell]), double(matrix.b[cell])};
     }
     int layers() const { return all_.empty() ? 0 : all_.front()->layers; }
@@ -77,7 +77,7 @@ public:
     }
 
 private:
-    std::vector<std::shared_ptr<const PairMatrix>> all_;
+    Numbered<std::shared_ptr<const PairMatrix>> all_;
     std::vector<int> begins_; // first pair of each
     int pairs_ = 0;
     bool definedA_ = false, definedB_ = false, definedInBoth_ = false;

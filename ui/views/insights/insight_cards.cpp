@@ -1,5 +1,6 @@
 #include "ui/views/insights/insight_cards.h"
 
+#include "base/indexed.h"
 #include "ui/frame/as_written.h"
 #include "ui/frame/view.h"
 #include "ui/look/theme.h"
@@ -26,11 +27,11 @@ public:
         insights_ = std::move(insights);
         endResetModel();
     }
-    const std::vector<Insight>& insights() const { return insights_; }
+    const Numbered<Insight>& insights() const { return insights_; }
     int rowCount(const QModelIndex& parent = {}) const override { return parent.isValid() ? 0 : int(insights_.size()); }
     QVariant data(const QModelIndex& index, int role) const override {
         if (!checkIndex(index, CheckIndexOption::IndexIsValid)) return {};
-        const Insight& insight = insights_[std::size_t(index.row())];
+        const Insight& insight = insights_[index.row()];
         const QString severity = insight.severity == Severity::Alarm ? tr("Alarm") : tr("Note");
         if (role == Qt::DisplayRole) return shownText(insight.title);
         if (role == Qt::AccessibleTextRole) return severity + QStringLiteral(": ") + shownText(insight.title);
@@ -42,7 +43,7 @@ public:
     }
 
 private:
-    std::vector<Insight> insights_;
+    Numbered<Insight> insights_;
 };
 
 namespace {
@@ -68,7 +69,7 @@ public:
     }
 
 private:
-    const Insight& insight(const QModelIndex& index) const { return model_.insights()[std::size_t(index.row())]; }
+    const Insight& insight(const QModelIndex& index) const { return model_.insights()[index.row()]; }
     const InsightModel& model_;
 };
 
@@ -189,23 +190,22 @@ InsightCards::InsightCards(QWidget* parent) : QListView(parent), model_(new Insi
     });
 }
 
-const std::vector<Insight>& InsightCards::insights() const { return model_->insights(); }
+const Numbered<Insight>& InsightCards::insights() const { return model_->insights(); }
 
 void InsightCards::setInsights(std::vector<Insight> insights, bool tries, const QString& whyNoRun, bool runs) {
     // A list that gets the focus makes its first card current without choosing it.
     const int row = selectionModel()->isSelected(currentIndex()) ? currentIndex().row() : -1;
-    const std::string before =
-        row >= 0 && row < int(this->insights().size()) ? this->insights()[std::size_t(row)].id : "";
+    const std::string before = row >= 0 && row < int(this->insights().size()) ? this->insights()[row].id : "";
     model_->set(std::move(insights));
     for (int i = 0; i < model_->rowCount(); ++i)
-        if (this->insights()[std::size_t(i)].id == before) setCurrentIndex(model_->index(i));
+        if (this->insights()[i].id == before) setCurrentIndex(model_->index(i));
     for (int i = 0; i < model_->rowCount(); ++i) addButtons(i, tries, whyNoRun, runs);
     updateGeometry();
 }
 
 /// Buttons at the foot of a card. What lies around them is the card's own: clicks go through to it.
 void InsightCards::addButtons(int row, bool tries, const QString& whyNoRun, bool runs) {
-    const std::optional<Proposal>& proposal = insights()[std::size_t(row)].proposal;
+    const std::optional<Proposal>& proposal = insights()[row].proposal;
     if (!proposal) return;
     tries = tries && proposal->canReplay();
     runs = runs && proposal->canRun();

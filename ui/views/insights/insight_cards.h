@@ -31,7 +31,7 @@ public:
     /// here, for the buttons that would; tries: whether there is a view that replays.
     void setInsights(std::vector<Insight> insights, bool tries = false, const QString& whyNoRun = {},
                      bool runs = false);
-    const std::vector<Insight>& insights() const;
+    const Numbered<Insight>& insights() const;
     QSize sizeHint() const override; // as high as all cards
     QSize minimumSizeHint() const override { return {200, 96}; }
 

@@ -1,5 +1,6 @@
 // Insights: what the run says about itself. One sentence, then findings that lead to their evidence, then hidden and
 // exposed transfer time per layer.
+#include "base/indexed.h"
 #include "profiler/insights/insight.h"
 #include "profiler/waterfall/waterfall.h"
 #include "ui/frame/growth_timer.h"
@@ -149,11 +150,10 @@ protected:
         legend_->applyTheme(theme);
         bars_->setColours(colours(theme), theme.mutedText);
         QVector<Swatch> swatches;
-        const std::vector<QColor> all = colours(theme);
+        const Numbered<QColor> all(colours(theme));
         for (int i = 0; i < kExposureCount; ++i)
-            if (shown(i))
-                swatches << Swatch{tr("Exposed: %1").arg(reasonTitle(i)), all[std::size_t(i)], Swatch::Mark::Fill, {}};
-        if (shown(kHidden)) swatches << Swatch{tr("Hidden"), all[std::size_t(kHidden)], Swatch::Mark::Fill, {}};
+            if (shown(i)) swatches << Swatch{tr("Exposed: %1").arg(reasonTitle(i)), all[i], Swatch::Mark::Fill, {}};
+        if (shown(kHidden)) swatches << Swatch{tr("Hidden"), all[kHidden], Swatch::Mark::Fill, {}};
         legend_->setSwatches(swatches);
         cards_->viewport()->update();
     }
@@ -318,7 +318,7 @@ private:
 
     std::optional<ProposedChange> proposedAt(int index) const {
         if (!report_ || index < 0 || index >= int(report_->insights.size())) return std::nullopt;
-        const std::optional<Proposal>& proposal = report_->insights[std::size_t(index)].proposal;
+        const std::optional<Proposal>& proposal = report_->insights[index].proposal;
         if (!proposal) return std::nullopt;
         return ProposedChange{proposal->deviceSlots, QString::fromStdString(proposal->cachePolicy),
                               proposal->layersAhead, proposal->resident};
@@ -400,7 +400,7 @@ private:
     /// To the evidence of a finding: the shared cursor, the second run where there is one, and the view that shows it.
     void goTo(int index) {
         if (!run() || !report_ || index < 0 || index >= int(report_->insights.size())) return;
-        const Evidence evidence = report_->insights[std::size_t(index)].evidence;
+        const Evidence evidence = report_->insights[index].evidence;
         Cursor cursor = workspace().cursor();
         if (evidence.firstStep >= 0) {
             const bool inside = cursor.step >= evidence.firstStep && cursor.step <= evidence.lastStep;

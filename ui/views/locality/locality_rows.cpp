@@ -1,4 +1,5 @@
 #include "ui/views/locality/locality_rows.h"
+#include "base/indexed.h"
 
 #include <QCoreApplication>
 
@@ -56,14 +57,14 @@ std::optional<int> LocalityRows::placeOf(int row) const {
     return int(at - order_.begin());
 }
 
-void LocalityRows::sort(Sort sort, const std::vector<CellStats>& stats) {
+void LocalityRows::sort(Sort sort, NumberedSpan<const CellStats> stats) {
     order_ = counted_;
     if (sort == Sort::AsRecorded || stats.empty()) return;
     if (order_.empty()) {
         order_.resize(stats.size());
         std::iota(order_.begin(), order_.end(), 0);
     }
-    const auto mean = [&](int row) { return stats[std::size_t(row)].value(Aggregate::Mean); };
+    const auto mean = [&](int row) { return stats[row].value(Aggregate::Mean); };
     std::stable_sort(order_.begin(), order_.end(), [&](int a, int b) {
         if (std::isnan(mean(a)) || std::isnan(mean(b))) return std::isnan(mean(b)) && !std::isnan(mean(a));
         return sort == Sort::HighestFirst ? mean(a) > mean(b) : mean(a) < mean(b);

@@ -39,7 +39,7 @@ public:
     /// The place of a row; absent: the filter leaves the row out.
     std::optional<int> placeOf(int row) const;
     /// Sorts the rows. stats: of every row of the data; empty: the rows get the order in which they were recorded.
-    void sort(Sort sort, const std::vector<CellStats>& stats);
+    void sort(Sort sort, NumberedSpan<const CellStats> stats);
 
     /// The cursor's row; absent: it points to a sequence that is not shown.
     std::optional<int> rowOf(const Cursor& cursor) const;

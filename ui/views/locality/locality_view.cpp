@@ -237,8 +237,8 @@ int LocalityView::coldBetween(int first, int last) const {
                std::lower_bound(cold_.begin(), cold_.end(), first));
 }
 
-std::vector<CellStats> LocalityView::meansOver(int first, int last) const {
-    std::vector<CellStats> all(std::size_t(data_.rows())), part(all.size());
+Numbered<CellStats> LocalityView::meansOver(int first, int last) const {
+    Numbered<CellStats> all(data_.rows()), part(data_.rows());
     const auto add = [&](int from, int to) {
         if (from >= to) return;
         data_.aggregate(from, to, part);
@@ -358,7 +358,7 @@ void LocalityView::sortRows() {
 }
 
 void LocalityView::order() {
-    std::vector<CellStats> stats;
+    Numbered<CellStats> stats;
     if (sorting() != Sort::AsRecorded && !data_.empty()) stats = meansOver(sortedOver_.first, sortedOver_.second);
     lines_.sort(sorting(), stats);
     if (heat_->order() != lines_.order()) {
@@ -375,7 +375,7 @@ void LocalityView::summariseRows() {
     rowStats_ = meansOver(first, last);
     std::vector<float> means;
     for (int place = 0; place < heat_->places(); ++place)
-        means.push_back(rowStats_[std::size_t(heat_->dataRow(place))].value(Aggregate::Mean));
+        means.push_back(rowStats_[heat_->dataRow(place)].value(Aggregate::Mean));
     margins_->rows().setValues(std::move(means));
 }
 

@@ -1,6 +1,7 @@
 // Locality: a layer x step (or KV head x step) heatmap of one metric, with its margins.
 #pragma once
 
+#include "base/indexed.h"
 #include "profiler/read/trace_reader.h"
 #include "profiler/tiles/tile_cache.h"
 #include "ui/frame/units.h"
@@ -71,7 +72,7 @@ private:
     void summariseRows();
     /// Statistics of every row over those steps of [first, last) that means count. If all steps in view are cold, over
     /// the cold ones.
-    std::vector<CellStats> meansOver(int first, int last) const;
+    Numbered<CellStats> meansOver(int first, int last) const;
     /// Reads which steps are cold. They are among the first ones, so later ones are not looked at.
     void askCold();
     int coldBetween(int first, int last) const; // cold steps in [first, last) that means leave out
@@ -103,9 +104,9 @@ private:
     TileFeed<HeatTile>::Read readTile_; // reads the steps of one tile for what is shown
     LocalityRows lines_;
     std::pair<int, int> sortedOver_{0, 0};
-    std::vector<CellStats> rowStats_; // of the steps in view
-    std::vector<int> cold_;           // steps that means leave out, ascending
-    int coldAmong_ = 0;               // how many steps were looked at for them
+    Numbered<CellStats> rowStats_; // of the steps in view
+    std::vector<int> cold_;        // steps that means leave out, ascending
+    int coldAmong_ = 0;            // how many steps were looked at for them
     ColourScale scale_;
 };
 

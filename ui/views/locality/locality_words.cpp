@@ -90,7 +90,7 @@ QString LocalityView::rowTooltip(int place) {
     if (place < 0 || place >= heat_->places()) return {};
     const int row = heat_->dataRow(place);
     const auto [first, last] = visibleSteps();
-    const CellStats& stats = rowStats_[std::size_t(row)];
+    const CellStats& stats = rowStats_[row];
     return QStringLiteral("<b>%1</b><br>%2<br>%3: %4")
         .arg(lines_.title(row).toHtmlEscaped(),
              tr("Steps %1 to %2").arg(formatCount(first), formatCount(std::max(last - 1, first))),

@@ -1,5 +1,6 @@
 #include "ui/views/serving/iteration_view.h"
 
+#include "base/indexed.h"
 #include "ui/frame/units.h"
 #include "ui/look/theme.h"
 #include "ui/plots/legend_strip.h"
@@ -50,7 +51,7 @@ void IterationView::fill() {
     canvas().setFullX({0, data().end()});
     for (int strip = 0; strip < int(strips_.size()); ++strip) {
         refill(strip);
-        strips_[std::size_t(strip)]->nameAxis();
+        strips_[strip]->nameAxis();
     }
     for (QCPAxisRect* panel : canvas().panels()) {
         QCPAxis* time = panel->axis(QCPAxis::atBottom);
@@ -61,7 +62,7 @@ void IterationView::fill() {
     if (chosenIteration_ < 0 && workspace().cursor().step > 0) cursorMoved();
 }
 
-void IterationView::refill(int strip) { canvas().setFullY(strip, strips_[std::size_t(strip)]->fill(data())); }
+void IterationView::refill(int strip) { canvas().setFullY(strip, strips_[strip]->fill(data())); }
 
 void IterationView::forget() { chooseNothing(); }
 
@@ -97,7 +98,7 @@ QString IterationView::tooltipAt(int panel, QPointF at) {
     const auto add = [&](const QString& name, const QString& value) {
         lines << QStringLiteral("<tr><td>%1&nbsp;&nbsp;</td><td>%2</td></tr>").arg(name, value.toHtmlEscaped());
     };
-    strips_[std::size_t(panel)]->addFacts(data(), at.x(), at.y(), add);
+    strips_[panel]->addFacts(data(), at.x(), at.y(), add);
     if (const IterationRow* iteration = data().iterationAt(at.x())) {
         add(tr("Iteration"), formatCount(iteration->iteration));
         add(tr("Took"), servingTime(double(iteration->durationNs)));
@@ -115,12 +116,11 @@ QString IterationView::tooltipAt(int panel, QPointF at) {
 }
 
 void IterationView::moveCursor(int steps, int) {
-    const std::vector<IterationRow>& rows = data().rows.iterations;
+    const NumberedSpan<const IterationRow> rows = data().rows.iterations;
     if (rows.empty()) return;
-    const auto last = std::ptrdiff_t(rows.size()) - 1;
     const IterationRow* now = chosenIteration();
-    const std::ptrdiff_t at = now ? now - rows.data() + steps : steps > 0 ? steps - 1 : 0;
-    const IterationRow& row = rows[std::size_t(std::clamp<std::ptrdiff_t>(at, 0, last))];
+    const int at = now ? int(now - rows.data()) + steps : steps > 0 ? steps - 1 : 0;
+    const IterationRow& row = rows[std::clamp(at, 0, rows.count() - 1)];
     chooseAndShare(row, chosenRequest_, middleOf(row));
     canvas().reveal(middleOf(row));
 }
@@ -140,8 +140,7 @@ void IterationView::choose(const IterationRow& iteration, std::int64_t request, 
 
 void IterationView::chooseAndShare(const IterationRow& iteration, std::int64_t request, double atNs) {
     choose(iteration, request, atNs);
-    const auto index = data().indexOf(request);
-    shareIteration(iteration, index < 0 ? -1 : data().rows.requests[std::size_t(index)].row);
+    shareIteration(iteration, data().servedRow(request));
 }
 
 void IterationView::chooseNothing() {

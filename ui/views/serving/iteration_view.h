@@ -2,6 +2,7 @@
 // chooses an iteration.
 #pragma once
 
+#include "base/indexed.h"
 #include "ui/views/serving/serving_plot_view.h"
 #include "ui/views/serving/serving_strip.h"
 
@@ -50,9 +51,9 @@ private:
     void chooseNothing();
     void showLegends(const Theme& theme);
 
-    std::vector<std::unique_ptr<ServingStrip>> strips_; // by panel
-    std::vector<LegendStrip*> legends_;                 // by panel
-    int chosenIteration_ = -1;                          // its number; below 0: none
+    Numbered<std::unique_ptr<ServingStrip>> strips_; // by panel
+    std::vector<LegendStrip*> legends_;              // by panel
+    int chosenIteration_ = -1;                       // its number; below 0: none
     std::int64_t chosenRequest_ = -1;
 };
 

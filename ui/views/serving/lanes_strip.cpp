@@ -38,7 +38,7 @@ QString servedStateName(ServedState state) {
 
 double LanesStrip::laneOf(const ServingData& data, std::int64_t request) const {
     const auto index = data.indexOf(request);
-    return index < 0 || std::size_t(index) >= lane_.size() ? -1 : lane_[std::size_t(index)];
+    return !index || *index >= lane_.size() ? -1 : lane_[*index];
 }
 
 const RequestRow* LanesStrip::requestAt(const ServingData& data, double lane) const {
@@ -66,8 +66,8 @@ void LanesStrip::sort(const ServingData& data) {
             worth[i] = requests[i].firstTokenNs < 0 ? 0 : double(requests[i].firstTokenNs - requests[i].arrivalNs);
     if (order_ == Order::WorstGap)
         for (const TokenGap& late : data.rows.late)
-            if (const auto index = data.indexOf(late.request); index >= 0)
-                worth[std::size_t(index)] = std::max(worth[std::size_t(index)], double(late.gapNs));
+            if (const auto index = data.indexOf(late.request))
+                worth[*index] = std::max(worth[*index], double(late.gapNs));
     std::stable_sort(byLane_.begin(), byLane_.end(), [&](std::size_t a, std::size_t b) { return worth[a] > worth[b]; });
     lane_.resize(count);
     for (std::size_t place = 0; place < count; ++place) lane_[byLane_[place]] = double(place);
@@ -83,9 +83,9 @@ QCPRange LanesStrip::fill(const ServingData& data) {
     std::vector<double> known(requests.size(), -1); // [request] where its last ended span ends
     for (const RequestSpanRow& span : data.rows.spans) {
         const auto index = data.indexOf(span.request);
-        if (index < 0) continue;
-        bars.push_back({double(span.startNs), double(span.endNs), lane_[std::size_t(index)], int(span.state)});
-        known[std::size_t(index)] = double(span.endNs);
+        if (!index) continue;
+        bars.push_back({double(span.startNs), double(span.endNs), lane_[*index], int(span.state)});
+        known[*index] = double(span.endNs);
     }
     for (std::size_t i = 0; i < requests.size(); ++i) {
         const RequestRow& row = requests[i];

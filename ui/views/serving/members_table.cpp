@@ -13,7 +13,7 @@ MembersTable::MembersTable(QWidget* parent)
     setAccessibleName(tr("Whom the iteration served"));
     setToolTip(tr("Whom the chosen iteration served. Click a row to have that request's token explained."));
     connect(this, &SideTable::rowClicked, this, [this](int row) {
-        if (row >= 0 && row < int(members_.size())) emit requestClicked(members_[std::size_t(row)].request);
+        if (row >= 0 && row < int(members_.size())) emit requestClicked(members_[row].request);
     });
 }
 
@@ -34,7 +34,7 @@ void MembersTable::setMembers(std::vector<MemberRow> members) {
 
 void MembersTable::choose(std::int64_t request) {
     for (int row = 0; row < int(members_.size()); ++row)
-        if (members_[std::size_t(row)].request == request) setCurrentCell(row, 0);
+        if (members_[row].request == request) setCurrentCell(row, 0);
 }
 
 } // namespace kvscope::ui

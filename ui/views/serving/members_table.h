@@ -1,6 +1,7 @@
 // A table of the requests that an iteration served.
 #pragma once
 
+#include "base/indexed.h"
 #include "profiler/read/serving.h"
 #include "ui/views/serving/side_table.h"
 
@@ -22,7 +23,7 @@ signals:
     void requestClicked(std::int64_t request);
 
 private:
-    std::vector<MemberRow> members_;
+    Numbered<MemberRow> members_;
 };
 
 } // namespace kvscope::ui

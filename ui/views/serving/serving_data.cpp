@@ -36,10 +36,16 @@ double ServingData::end() const {
     return end;
 }
 
-std::ptrdiff_t ServingData::indexOf(std::int64_t request) const {
+std::optional<std::size_t> ServingData::indexOf(std::int64_t request) const {
     const auto found = std::lower_bound(rows.requests.begin(), rows.requests.end(), request,
                                         [](const RequestRow& row, std::int64_t n) { return row.number < n; });
-    return found == rows.requests.end() || found->number != request ? -1 : found - rows.requests.begin();
+    if (found == rows.requests.end() || found->number != request) return std::nullopt;
+    return std::size_t(found - rows.requests.begin());
+}
+
+int ServingData::servedRow(std::int64_t request) const {
+    const auto index = indexOf(request);
+    return index ? rows.requests[*index].row : -1;
 }
 
 const IterationRow* ServingData::iterationAt(double ns) const {

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 namespace kvscope::ui {
@@ -29,8 +30,10 @@ struct ServingData {
 
     /// The moment at which the last thing happened that the trace knows of.
     double end() const;
-    /// The place of a request among the rows; below 0: there is none of this number.
-    std::ptrdiff_t indexOf(std::int64_t request) const;
+    /// The place of a request among the rows; nothing: there is none of this number.
+    std::optional<std::size_t> indexOf(std::int64_t request) const;
+    /// The row that served the request; -1: there is no such request.
+    int servedRow(std::int64_t request) const;
     const IterationRow* iterationAt(double ns) const; // null: none ran then
     const IterationRow* iterationOf(int number) const;
     /// The bound that all requests have; 0: they have none, or not the same one.

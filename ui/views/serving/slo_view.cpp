@@ -255,8 +255,7 @@ void SloView::chooseSample(int panel, std::size_t sample, bool share) {
     if (!iteration) return chosenText_->hide();
     explain(*iteration, chosen.request);
     if (!share) return;
-    const auto index = data().indexOf(chosen.request);
-    shareIteration(*iteration, index < 0 ? -1 : data().rows.requests[std::size_t(index)].row);
+    shareIteration(*iteration, data().servedRow(chosen.request));
 }
 
 void SloView::chooseNothing() {

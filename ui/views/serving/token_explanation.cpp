@@ -19,8 +19,8 @@ QString stateAt(const ServingData& data, std::int64_t number, double ns) {
         if (span.request == number && double(span.startNs) <= ns && ns <= double(span.endNs))
             return servedStateName(span.state);
     const auto index = data.indexOf(number);
-    if (index < 0) return View::tr("it is not known");
-    const RequestRow& request = data.rows.requests[std::size_t(index)];
+    if (!index) return View::tr("it is not known");
+    const RequestRow& request = data.rows.requests[*index];
     if (ns < double(request.arrivalNs)) return View::tr("it had not arrived");
     return request.ended() && ns > double(request.endNs) ? View::tr("it had ended")
                                                          : QString::fromStdString(request.status.text());
@@ -84,8 +84,8 @@ QString explainToken(const ServingData& data, const IterationRow& iteration, con
         return View::tr("Request %1 made no token in it: %2.")
             .arg(name, stateAt(data, request, double(iteration.endNs())));
     const auto index = data.indexOf(request);
-    if (index < 0) return {};
-    const RequestRow& served = data.rows.requests[std::size_t(index)];
+    if (!index) return {};
+    const RequestRow& served = data.rows.requests[*index];
     const auto gap = std::find_if(data.gaps.begin(), data.gaps.end(),
                                   [&](const TokenGap& g) { return g.request == request && g.ns == member->tokenNs; });
     const bool isFirst = gap == data.gaps.end();

@@ -15,7 +15,7 @@ constexpr double kPromptHides = 0.5; // of the steps' time; a prompt that takes 
 }
 
 void TimelineView::choose(SpanRef ref, bool reveal) {
-    const IndexedSpan span = canvas_->data().index.at(ref);
+    const TimelineSpan span = canvas_->data().index.at(ref);
     canvas_->select(ref, reveal);
     explain();
     updateHits();
@@ -44,6 +44,7 @@ void TimelineView::showFacts(const SpanContext& context) {
                              run->row.knows};
     facts_ = factsOf(canvas_->data(), *scene.selected, scene.flows, context, link);
     panel_->showSpan(facts_);
+    makeRoomForFacts();
     explainSpan(*this, facts_);
 }
 
@@ -72,7 +73,7 @@ void TimelineView::explain() {
     known.kind = kindOfSpan(canvas_->data().index, *canvas_->scene().selected);
     showFacts(known);
     if (!isSpanExplained(*this)) panel_->setCurrentIndex(0); // nobody else shows it
-    const IndexedSpan span = canvas_->data().index.at(*canvas_->scene().selected);
+    const TimelineSpan span = canvas_->data().index.at(*canvas_->scene().selected);
     const SpanPlace place = placeOfSpan(canvas_->data().index, *canvas_->scene().selected);
     workspace_.query<SpanContext>(
         this, "span", run->key,

@@ -68,8 +68,8 @@ void TimelineView::addSql(QMenu& menu, const QString& what, const QString& sql) 
 
 void TimelineView::addSpanActions(QMenu& menu, SpanRef ref) {
     const TimelineData& held = canvas_->data();
-    const IndexedSpan span = held.index.at(ref);
-    const std::string& name = held.index.names()[std::size_t(span.name)];
+    const TimelineSpan span = held.index.at(ref);
+    const std::string& name = held.index.names()[span.name];
     if (canvas_->scene().selected != ref) choose(ref, false); // the menu is about what is seen to be chosen
     menu.addSection(literal(shownName(held, span)));
     // Spans out of order may be put in their place while the menu is open: a reference could mean another span then.
@@ -100,7 +100,7 @@ void TimelineView::addSpanActions(QMenu& menu, SpanRef ref) {
     menu.addAction(tr("Search for this name"), this,
                    [this, name] { tools_->setSearched(QString::fromStdString(name)); });
     Filter filter = workspace_.filter();
-    const QString stage = QString::fromStdString(held.index.components()[std::size_t(span.name)]);
+    const QString stage = QString::fromStdString(held.index.components()[span.name]);
     filter.component = stage;
     menu.addAction(tr("Filter all views: component %1").arg(literal(stage)), this,
                    [this, filter] { workspace_.setFilter(filter); });
@@ -142,7 +142,7 @@ void TimelineView::addTrackActions(QMenu& menu, const TimelineRow& row) {
     menu.addAction(tr("Hide this track"), this, [this, key] { canvas_->setHidden(key, true); });
     menu.addAction(tr("Show only this track"), this, [this, key] { canvas_->showOnly(key); });
     if (row.track >= 0)
-        addSql(menu, tr("this track"), trackSql(run, held.index.tracks()[std::size_t(row.track)]));
+        addSql(menu, tr("this track"), trackSql(run, held.index.tracks()[row.track]));
     else
         addSql(menu, tr("these values"), curveSql(run, held, row.curve));
 }

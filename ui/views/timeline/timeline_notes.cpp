@@ -29,7 +29,7 @@ const Note* TimelineView::noteOf(qint64 id) const {
 }
 
 bool TimelineView::isSeen(SpanRef ref) const {
-    const IndexedSpan span = canvas_->data().index.at(ref);
+    const TimelineSpan span = canvas_->data().index.at(ref);
     return TimeRange{double(span.startNs), double(std::max(span.endNs(), span.startNs + 1))}.meets(
         canvas_->scene().window);
 }

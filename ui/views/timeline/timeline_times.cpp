@@ -23,8 +23,8 @@ constexpr std::size_t kSettledAtOnce = 60'000;
 
 SelfTimeSum TimelineView::timesOf(const TimeRange& range) const {
     const TimelineData& held = canvas_->data();
-    std::function<bool(const IndexedSpan&)> keep;
-    if (held.filter.active()) keep = [&filter = held.filter](const IndexedSpan& span) { return filter.keeps(span); };
+    std::function<bool(const TimelineSpan&)> keep;
+    if (held.filter.active()) keep = [&filter = held.filter](const TimelineSpan& span) { return filter.keeps(span); };
     return {held.index, std::int64_t(std::floor(range.from)), std::int64_t(std::ceil(range.to)), panel_->grouping(),
             keep};
 }

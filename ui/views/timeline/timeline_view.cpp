@@ -6,8 +6,8 @@
 #include "profiler/read/run_numbers.h"
 #include "profiler/read/self_time.h"
 #include "ui/frame/growth_turn.h"
+#include "ui/frame/note_label.h"
 #include "ui/frame/run_names.h"
-#include "ui/frame/small_widgets.h"
 #include "ui/frame/units.h"
 #include "ui/models/format.h"
 #include "ui/timeline/chosen_places.h"
@@ -32,6 +32,7 @@ namespace kvscope::ui {
 namespace {
 
 constexpr int kPanelHeight = 150;  // at most a third of the view, until somebody drags the handle
+constexpr int kLow = 480;          // px of rows and panel; in less, a panel that explains nothing is as low as it gets
 constexpr int kTimesHeight = 260;  // when a range is measured; at most two fifths of the view
 constexpr int kRedrawMs = 60;      // while spans are read
 constexpr int kTimesPauseMs = 250; // self times follow the window once it rests
@@ -68,9 +69,8 @@ TimelineView::TimelineView(Workspace& workspace, QWidget* parent)
     pages_->addWidget(split_);
     pages_->addWidget(empty_);
     column->addWidget(pages_, 1);
-    note_ = new MutedLabel;
+    note_ = new NoteLabel;
     note_->setObjectName(QStringLiteral("timelineNote"));
-    note_->setWordWrap(true);
     column->addWidget(note_);
     setFocusProxy(canvas_);
     timers_.times.setSingleShot(true);
@@ -138,8 +138,17 @@ void TimelineView::resizeEvent(QResizeEvent* event) {
     View::resizeEvent(event);
     layout()->activate(); // the tools have their new width
     tools_->fit();
-    const int height = split_->height(), below = std::min(kPanelHeight, height / 3);
+    note_->fit(*this, 1);
+    const int height = split_->height();
+    const bool rowsFirst = height < kLow && facts_.empty();
+    const int below = rowsFirst ? panel_->minimumHeight() : std::min(kPanelHeight, height / 3);
     if (!splitMoved_) split_->setSizes({height - below, below});
+}
+
+/// Makes the panel of a low view high enough for what it says of a span. A height that the user gave it is kept.
+void TimelineView::makeRoomForFacts() {
+    const int all = split_->height(), below = std::min(kPanelHeight, all / 3);
+    if (!splitMoved_ && panel_->height() < below) split_->setSizes({all - below, below});
 }
 
 /// Makes the table of times high enough for several lines. A height that the user gave the panel is kept.
@@ -351,7 +360,7 @@ void TimelineView::updateNote() {
             const SpanLane info = index.lane(lane);
             if (!info.crowded) continue;
             said << tr("On %1, more spans overlap than there are rows: the last row has them over each other.")
-                        .arg(QString::fromStdString(index.tracks()[std::size_t(info.track)]));
+                        .arg(QString::fromStdString(index.tracks()[info.track]));
             break; // one is enough to say what to look out for
         }
         if (index.waiting() > 0)

@@ -32,6 +32,7 @@ class QStackedWidget;
 namespace kvscope::ui {
 
 class LoadingStrip;
+class NoteLabel;
 
 class TimelineView final : public View, public Remembers, public MarksRange, public NumberTables, public ShowsTime {
     Q_OBJECT
@@ -66,6 +67,7 @@ protected:
 
 private:
     void makeRoomForTimes();
+    void makeRoomForFacts();
     void connectTools();
     void connectCanvas();
     void connectPanel();
@@ -152,7 +154,8 @@ private:
     LoadingStrip* strip_ = nullptr;
     std::shared_ptr<SpanRows> rows_; // of the shown run; null before the first run
     bool readingRows_ = false;
-    QLabel *empty_ = nullptr, *note_ = nullptr;
+    QLabel* empty_ = nullptr;
+    NoteLabel* note_ = nullptr;
     struct {
         QTimer times;  // until self times are added up anew
         QTimer slice;  // until the sum under way goes on

@@ -160,7 +160,7 @@ protected:
     QString tooltipAt(int, QPointF at) override {
         if (!shown_) return {};
         const int bar = barAt(at.y());
-        if (bar >= 0) return describe(shown_->bars[std::size_t(bar)]).toHtmlEscaped();
+        if (bar >= 0) return describe(shown_->bars[bar]).toHtmlEscaped();
         const auto row = std::lround(at.y());
         if (row == 0 && shown_->predictedNs)
             return tr("At best %1: what the bytes and operations of the step take on %2")
@@ -267,7 +267,7 @@ private:
             return;
         }
         std::string chosen;
-        if (before && bar_ >= 0 && bar_ < int(shown_->bars.size())) chosen = shown_->bars[std::size_t(bar_)].id;
+        if (before && bar_ >= 0 && bar_ < shown_->bars.count()) chosen = shown_->bars[bar_].id;
         shown_ = std::move(answer.waterfall);
         bar_ = 0;
         for (std::size_t i = 0; i < shown_->bars.size(); ++i)
@@ -350,7 +350,7 @@ private:
     void choose(int index, bool moves) {
         if (!shown_ || index < 0 || index >= int(shown_->bars.size())) return;
         bar_ = index;
-        const WaterfallBar& bar = shown_->bars[std::size_t(index)];
+        const WaterfallBar& bar = shown_->bars[index];
         chosen_->setText(describe(bar).replace(QStringLiteral(" %"), QStringLiteral("\u00a0%"))); // not apart
         timeline_->setVisible(bar.most.step >= 0);
         const QString stage = QString::fromUtf8(bar.stage.name().data(), qsizetype(bar.stage.name().size()));
@@ -373,14 +373,14 @@ private:
     void showInTimeline() {
         if (!shown_ || bar_ < 0) return;
         choose(bar_, true);
-        const LossPlace& place = shown_->bars[std::size_t(bar_)].most;
+        const LossPlace& place = shown_->bars[bar_].most;
         requestTime(*this, QStringLiteral("timeline"), double(place.startNs),
                     double(place.startNs) + double(place.durationNs));
     }
 
     void filterToChosen() {
         if (!shown_ || bar_ < 0) return;
-        const std::string_view name = shown_->bars[std::size_t(bar_)].stage.name();
+        const std::string_view name = shown_->bars[bar_].stage.name();
         const QString stage = QString::fromUtf8(name.data(), qsizetype(name.size()));
         Filter filter = workspace().filter();
         filter.component = filter.component == stage ? QString() : stage;
