@@ -1,4 +1,5 @@
 // The timeline's exports: numbers, SQL, and pictures to a file and to the clipboard.
+#include "ui/frame/note_label.h"
 #include "ui/frame/picture.h"
 #include "ui/frame/trace_numbers.h"
 #include "ui/look/theme.h"
