@@ -334,12 +334,14 @@ Json describeRun(const TraceReader& reader, const RunRow& run, const Progress& p
     }
     if (const auto lost = lostGpuRecords(reader, run.runId)) out["lost_gpu_records"] = *lost;
     if (const auto lost = lostPmSamples(reader, run.runId)) out["lost_pm_samples"] = *lost;
-    out["components"] = Json::array();
-    for (const ComponentShare& part : s.components)
+    out["components"] = known(Known::StageTimes, Json::array());
+    for (const ComponentShare& part : s.components) {
+        if (!run.knows.has(Known::StageTimes)) break; // all of a step would be called other than its stages
         out["components"].push_back({{"phase", nameOf(part.phase)},
                                      {"component", part.component},
                                      {"ms", double(part.totalNs) / 1e6},
                                      {"share", part.share}});
+    }
     refuseBroken(checkRun(reader, run.runId, counting()), out);
     return out;
 }

@@ -50,6 +50,20 @@ bool isObeyed(std::uint32_t c) {
     return control || direction || c == 0x2028 || c == 0x2029; // the last two: line and paragraph separator
 }
 
+/// What helps where standard output takes no more text.
+std::string_view mendOf(int error) {
+    switch (error) {
+    case ENOSPC:
+        return "free some space on the disk it goes to";
+    case EFBIG:
+        return "raise the limit of a file's size (ulimit -f)";
+    case EBADF:
+        return "it is closed or may only be read: send it to a terminal, a file or a program";
+    default:
+        return "send it somewhere else";
+    }
+}
+
 void write(std::FILE* stream, int descriptor, std::string_view text) {
     if (!isTerminal(descriptor)) {
         std::fwrite(text.data(), 1, text.size(), stream);
@@ -139,8 +153,8 @@ int statusAfterOutput(int status, std::string_view program, std::string_view rem
     const int error = outputFailure();
     if (error == 0) return status;
     if (error != EPIPE || !remark.empty())
-        printErr("{}: standard output lacks text: {}{}{}\n", program, std::strerror(error), remark.empty() ? "" : "; ",
-                 remark);
+        printErr("{}: standard output lacks text: {}; {}\n", program, std::strerror(error),
+                 remark.empty() ? mendOf(error) : remark);
     return error == EPIPE ? kClosedPipe : 1;
 }
 

@@ -1,5 +1,7 @@
 #include "bench/cuda/decode_job.h"
 
+#include "base/elements.h"
+#include "base/indexed.h"
 #include "core/cuda/cuda_engine.h"
 #include "core/cuda/device_selector.h"
 #include "core/cuda/testing/filled_context.h"
@@ -185,8 +187,8 @@ CudaEngineOptions engineOptions(const DecodeJob& job, const DeviceModel& model, 
     const SelectionSpec& spec = options.spec;
     if (!model.evictionHead) options.spec.bias.scale = 0;
     const int tokens = job.context + job.steps + kSpareTokens, blocks = spec.grid.blocks(tokens);
-    options.maxTokens.assign(std::size_t(job.batch), tokens);
-    options.promptTokens.assign(std::size_t(job.batch), job.context);
+    options.maxTokens.assign(job.batch, tokens);
+    options.promptTokens.assign(job.batch, job.context);
     const MethodUse use{options.method.parameters, spec, config, Backend::Cuda, job.offload};
     refuseUnable(method, use, tokens);
     options.method.abilities = abilitiesOf(method, use);
@@ -225,8 +227,8 @@ std::size_t hostStoreBytes(const DecodeJob& job) {
     if (spec.ownDeviceTier) return 0; // the method's own affair
     const int blocks = spec.grid.blocks(job.context + job.steps + kSpareTokens);
     const int stored = job.storedSequences > 0 ? std::min(job.storedSequences, job.batch) : job.batch;
-    return std::size_t(config.layers) * std::size_t(config.kvHeads) * std::size_t(stored) * std::size_t(blocks) *
-           std::size_t(kvFormat(Backend::Cuda, config, spec, job.kvType).blockBytes());
+    return Elements(config.layers, config.kvHeads, stored, blocks,
+                    kvFormat(Backend::Cuda, config, spec, job.kvType).blockBytes());
 }
 
 Json measureDecode(const DecodeJob& job, const std::shared_ptr<const DeviceModel>& model, const Ceilings& ceilings,
@@ -250,7 +252,7 @@ Json measureDecode(const DecodeJob& job, const std::shared_ptr<const DeviceModel
     for (int s = 0; s < job.batch; ++s) active.push_back({RowId{s}, 0});
     Sums sums;
     const int warm = std::min(8, job.steps / 4);
-    std::vector<Clock::time_point> ends{Clock::now()};
+    Numbered<Clock::time_point> ends{Clock::now()};
     engine.launch(1);
     for (int step = 0; step < job.steps; ++step) {
         if (step + 1 < job.steps) engine.launch(step + 2);
@@ -270,7 +272,7 @@ Json measureDecode(const DecodeJob& job, const std::shared_ptr<const DeviceModel
     const PcieBytes after = counters != nullptr ? counters->total() : PcieBytes();
     if (recording.records()) recording.end(engine);
     const auto between = [&](int first, int last) { // mean of steps [first, last), seconds
-        return seconds(ends[std::size_t(last)] - ends[std::size_t(first)]) / (last - first);
+        return seconds(ends[last] - ends[first]) / (last - first);
     };
     const double stepTime = between(warm, job.steps), floor = floorSeconds(job, options.spec, config, ceilings.read);
     Json out{{"shape", job.shape},

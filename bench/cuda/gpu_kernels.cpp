@@ -1,4 +1,6 @@
 // The CUDA kernels one by one, each beside the ceiling it works under.
+#include "base/elements.h"
+#include "base/indexed.h"
 #include "bench/bench.h"
 #include "bench/cuda/attention_time.h"
 #include "bench/cuda/gpu.h"
@@ -32,15 +34,15 @@ public:
 
     SelectionJob(int rows, int blocks) : heads_(rows * 2) {
         constexpr int kCapacity = 64;
-        const std::size_t heads = std::size_t(heads_), windows = heads * std::size_t(blocks) * 4;
+        const Elements heads(heads_), windows(heads, blocks, 4);
         const char* what = "a benchmark";
-        arena_.plan(q_, std::size_t(rows) * 32 * 128, what);
+        arena_.plan(q_, {rows, 32, 128}, what);
         arena_.plan(keys_, windows * 128, what);
         arena_.plan(scores_, windows, what);
         arena_.plan(pool_, heads * kCapacity * cuda::blockElements(64, 128), what);
         arena_.plan(fresh_, heads * 128, what);
         for (auto** firsts : {&windowFirst_, &blockFirst_}) arena_.plan(*firsts, heads, what);
-        arena_.plan(position_, std::size_t(rows), what);
+        arena_.plan(position_, rows, what);
         for (auto** list : {&listBlock_, &listSlot_, &map_}) arena_.plan(*list, heads * kCapacity, what);
         arena_.plan(listCount_, heads, what);
         arena_.plan(loads_, heads * kCapacity * 64, what);
@@ -75,20 +77,19 @@ public:
 
 private:
     void fill(int rows, int blocks, int capacity) {
-        const std::size_t heads = std::size_t(heads_), windows = heads * std::size_t(blocks) * 4;
+        const Elements heads(heads_), windows(heads, blocks, 4);
         upload(counts_, std::vector<std::uint32_t>(2, 0));
         upload(marks_, std::vector<std::uint64_t>(kNodes * kMarks, 0));
-        cuda::fillNormal(q_, std::size_t(rows) * 32 * 128, 1, 1);
+        cuda::fillNormal(q_, Elements(rows, 32, 128), 1, 1);
         cuda::fillNormal(keys_, windows * 128, 1, 2);
         cuda::fillScores(scores_, windows, 3);
         std::vector<std::int64_t> firstWindows, firstBlocks;
         for (int h = 0; h < heads_; ++h)
             firstWindows.push_back(std::int64_t(h) * blocks * 4), firstBlocks.push_back(std::int64_t(h) * blocks);
-        cuda::check(cudaMemset(map_, 0xff, heads * std::size_t(capacity) * sizeof(std::int32_t)),
-                    "preparing a benchmark");
+        cuda::check(cudaMemset(map_, 0xff, Elements(heads, capacity) * sizeof(std::int32_t)), "preparing a benchmark");
         upload(windowFirst_, firstWindows);
         upload(blockFirst_, firstBlocks);
-        upload(position_, std::vector<std::int32_t>(std::size_t(rows), blocks * 64 - 2));
+        upload(position_, Numbered<std::int32_t>(rows, blocks * 64 - 2));
     }
     void setArguments(int rows, int blocks, int capacity) {
         cuda::SelectArgs& a = args_;
@@ -183,17 +184,17 @@ Json sampling(Gpu& gpu, int only, const Log& log) {
             double* draws = nullptr;
             std::int32_t *first = nullptr, *position = nullptr, *next = nullptr;
             DeviceArena arena;
-            const std::size_t count = std::size_t(rows) * std::size_t(vocab);
+            const Elements count(rows, vocab);
             arena.plan(logits, count, "a benchmark");
-            arena.plan(draws, std::size_t(rows), "a benchmark");
-            for (auto** numbers : {&first, &position, &next}) arena.plan(*numbers, std::size_t(rows), "a benchmark");
+            arena.plan(draws, rows, "a benchmark");
+            for (auto** numbers : {&first, &position, &next}) arena.plan(*numbers, rows, "a benchmark");
             arena.take();
             std::mt19937 random(5);
             std::normal_distribution<float> normal(0, 2.5f); // as spread as those of a trained model
             std::vector<float> values(count);
             for (float& value : values) value = normal(random);
             upload(logits, values);
-            upload(draws, std::vector<double>(std::size_t(rows), 0.6));
+            upload(draws, Numbered<double>(rows, 0.6));
             cuda::NextTokenArgs a;
             a.logits = logits;
             a.rows = rows;

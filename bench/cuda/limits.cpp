@@ -1,4 +1,5 @@
 #include "bench/limits.h"
+#include "base/elements.h"
 #include "kernels/cuda/transfer/gather.h"
 
 #include "bench/cuda/gpu.h"
@@ -70,12 +71,12 @@ double measureProducts(Gpu& gpu) {
     Bf16 *w = nullptr, *x = nullptr;
     float* y = nullptr;
     DeviceArena arena;
-    arena.plan(w, std::size_t(kRows) * kCols, "the product probe");
-    arena.plan(x, std::size_t(kInputs) * kCols, "the product probe");
-    arena.plan(y, std::size_t(kInputs) * kRows, "the product probe");
+    arena.plan(w, {kRows, kCols}, "the product probe");
+    arena.plan(x, {kInputs, kCols}, "the product probe");
+    arena.plan(y, {kInputs, kRows}, "the product probe");
     arena.take();
-    cuda::fillNormal(w, std::size_t(kRows) * kCols, 0.02f, 1);
-    cuda::fillNormal(x, std::size_t(kInputs) * kCols, 1, 2);
+    cuda::fillNormal(w, Elements(kRows, kCols), 0.02f, 1);
+    cuda::fillNormal(x, Elements(kInputs, kCols), 1, 2);
     cuda::Linear product(gpu.launch, kInputs, kCols);
     const cuda::DeviceMatrix matrix{w, kRows, kCols};
     const cuda::LinearOutput out{y, kRows, false, nullptr, nullptr};

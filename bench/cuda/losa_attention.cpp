@@ -3,6 +3,9 @@
 // densities of LoSA's Table 2. Times are of the kernels that an engine launches between rotation and output projection,
 // and of LoSA also what the rotation takes longer where it compares queries. A part is what a kernel adds to those
 // before it.
+#include "base/elements.h"
+#include "base/extents.h"
+#include "base/indexed.h"
 #include "bench/bench.h"
 #include "bench/cuda/gpu.h"
 #include "bench/settings.h"
@@ -59,41 +62,40 @@ constexpr const char* kParts[] = {"active", "scores", "union", "attention", "mer
 struct Cell {
     Cell(Gpu& gpu, int blockTokens, int prefixTokens, int sequences)
         : launch(gpu.launch), block(blockTokens), prefix(prefixTokens), batch(sequences),
-          pages((prefix + block + 15) / 16), heads(std::size_t(batch) * std::size_t(kShape.kvHeads)),
-          layerElements(heads * std::size_t(pages) * cuda::blockElements(kShape)),
-          rangeElements(heads * std::size_t(pages) * 2 * std::size_t(kShape.dim)) {
+          pages((prefix + block + 15) / 16), heads(Elements(batch, kShape.kvHeads)),
+          layerElements(Elements(heads, pages, cuda::blockElements(kShape))),
+          rangeElements(Elements(heads, pages, 2, kShape.dim)) {
         constexpr std::size_t kCold = std::size_t(600) << 20;
         copies = int(std::max<std::size_t>(2, kCold / (layerElements * sizeof(Bf16))));
-        const auto tokens = std::size_t(batch) * std::size_t(block),
-                   numbers = tokens * std::size_t(kShape.queryHeads * kShape.dim);
+        const Elements tokens(batch, block), numbers(tokens, kShape.queryHeads, kShape.dim);
         rows.shape = kShape;
         rows.rows = batch;
         rows.block = block;
         splits = cuda::blockSplits(launch, rows, pages * kShape.blockSize);
-        arena.plan(kv, layerElements * std::size_t(copies), kWhat);
-        arena.plan(ranges, rangeElements * std::size_t(copies), kWhat);
+        arena.plan(kv, {layerElements, copies}, kWhat);
+        arena.plan(ranges, {rangeElements, copies}, kWhat);
         arena.plan(q, numbers, kWhat);
         arena.plan(out, numbers, kWhat);
-        arena.plan(qkv, tokens * std::size_t((kShape.queryHeads + 2 * kShape.kvHeads) * kShape.dim), kWhat);
+        arena.plan(qkv, {tokens, kShape.queryHeads + 2 * kShape.kvHeads, kShape.dim}, kWhat);
         for (float** floats : {&before, &prefixOut}) arena.plan(*floats, numbers, kWhat);
-        arena.plan(prefixSums, numbers / std::size_t(kShape.dim), kWhat);
-        arena.plan(angles, std::size_t(prefix + block) * std::size_t(kShape.dim / 2), kWhat);
-        arena.plan(ropeFirst, std::size_t(batch), kWhat);
-        arena.plan(changes, tokens * std::size_t(kShape.queryHeads), kWhat);
-        arena.plan(table, std::size_t(batch), kWhat);
+        arena.plan(prefixSums, {tokens, kShape.queryHeads}, kWhat);
+        arena.plan(angles, {prefix + block, kShape.dim / 2}, kWhat);
+        arena.plan(ropeFirst, batch, kWhat);
+        arena.plan(changes, {tokens, kShape.queryHeads}, kWhat);
+        arena.plan(table, batch, kWhat);
         arena.plan(headFirst, heads, kWhat);
         arena.plan(active, heads, kWhat);
-        const std::size_t queries = std::size_t(rows.queries());
+        const int queries = rows.queries();
         choice.maxPages = pages;
-        arena.plan(scores, heads * queries * std::size_t(choice.scoreStride()), kWhat);
-        arena.plan(words, heads * std::size_t(choice.wordsOf()), kWhat);
+        arena.plan(scores, {heads, queries, choice.scoreStride()}, kWhat);
+        arena.plan(words, {heads, choice.wordsOf()}, kWhat);
         arena.plan(arrivals, heads, kWhat);
-        arena.plan(list, heads * std::size_t(pages), kWhat);
+        arena.plan(list, {heads, pages}, kWhat);
         arena.plan(count, heads, kWhat);
-        arena.plan(partial, heads * std::size_t(splits) * queries * std::size_t(kShape.dim), kWhat);
-        arena.plan(states, heads * std::size_t(splits) * queries, kWhat);
+        arena.plan(partial, {heads, splits, queries, kShape.dim}, kWhat);
+        arena.plan(states, {heads, splits, queries}, kWhat);
         arena.take();
-        cuda::fillNormal(kv, layerElements * std::size_t(copies), 1, 1);
+        cuda::fillNormal(kv, Elements(layerElements, copies), 1, 1);
         std::vector<std::int64_t> first;
         for (std::size_t head = 0; head < heads; ++head) first.push_back(std::int64_t(head) * pages);
         upload(headFirst, first);
@@ -108,11 +110,11 @@ struct Cell {
 
     /// The kernels of copy i, up to the one that is named.
     void run(int i, bool sparse, Part last = Part::Merge) {
-        const std::size_t at = std::size_t(i % copies);
+        const int at = i % copies;
         if (sparse) {
             cuda::nameActive(launch, {rows, changes, false, kActive, false, 0, active, nullptr, nullptr});
             if (last == Part::Active) return;
-            choice.ranges = ranges + at * rangeElements;
+            choice.ranges = RowsOf(ranges, rangeElements)[at];
             cuda::scoreUnionPages(launch, choice);
             if (last == Part::Scores) return;
             cuda::unitePages(launch, choice);
@@ -122,7 +124,7 @@ struct Cell {
         attention.rows = rows;
         if (!sparse) attention.rows.active = nullptr;
         attention.q = q;
-        attention.blocks = kv + at * layerElements;
+        attention.blocks = RowsOf(kv, layerElements)[at];
         attention.pages = list;
         attention.pageCount = count;
         attention.capacity = pages;
@@ -186,18 +188,18 @@ struct Cell {
 
 /// The pages of each query of a KV head: those of active tokens come from `losa` pages and name all of them, the
 /// others' name the rest of `all` pages too.
-std::vector<std::vector<int>> plantedPages(int complete, int queries, int perQuery, int all, int losa,
-                                           std::mt19937& random) {
-    std::vector<int> order(static_cast<std::size_t>(complete));
+Numbered<std::vector<int>> plantedPages(int complete, int queries, int perQuery, int all, int losa,
+                                        std::mt19937& random) {
+    Numbered<int> order(complete);
     std::iota(order.begin(), order.end(), 0);
     std::shuffle(order.begin(), order.end(), random);
     const int active = kActive * kShape.group();
-    std::vector<std::vector<int>> chosen(static_cast<std::size_t>(queries));
+    Numbered<std::vector<int>> chosen(queries);
     int next = 0;
     for (int i = 0; i < queries; ++i) {
         if (i == active) next = losa; // first those that no active query has
         const int among = i < active ? losa : all;
-        for (int p = 0; p < perQuery; ++p, ++next) chosen[std::size_t(i)].push_back(order[std::size_t(next % among)]);
+        for (int p = 0; p < perQuery; ++p, ++next) chosen[i].push_back(order[next % among]);
     }
     return chosen;
 }
@@ -226,27 +228,27 @@ void plant(Cell& cell, int perQuery, double questDensity, double losaDensity) {
     std::mt19937 random(7);
     std::normal_distribution<float> normal(0, 1.5f);
     std::uniform_real_distribution<float> stretch(1.f, 1.3f);
-    std::vector<std::uint16_t> ranges(cell.rangeElements / std::size_t(cell.batch), 0); // of one sequence
+    const Extents<int, int, int, int> bounds(kShape.kvHeads, cell.pages, 2, kShape.dim);
+    const Extents<int, int> channels(cell.pages, kShape.dim);
+    std::vector<std::uint16_t> ranges(bounds.size(), 0); // of one sequence
     for (int g = 0; g < kShape.kvHeads; ++g) {
-        std::vector<float> points(std::size_t(cell.pages) * std::size_t(kShape.dim), 0.f);
+        std::vector<float> points(channels.size(), 0.f);
         const auto chosen = plantedPages(complete, queries, std::min(perQuery, complete), all, losa, random);
         for (int i = 0; i < queries; ++i)
-            for (const int page : chosen[std::size_t(i)]) {
+            for (const int page : chosen[i]) {
                 const float factor = stretch(random);
-                for (int c = 0; c < kShape.dim; ++c)
-                    points[std::size_t(page * kShape.dim + c)] += factor * queryAt(i, c);
+                for (int c = 0; c < kShape.dim; ++c) points[channels.offset(page, c)] += factor * queryAt(i, c);
             }
         for (int page = 0; page < cell.pages; ++page)
             for (int c = 0; c < kShape.dim; ++c) {
-                const float point = points[std::size_t(page * kShape.dim + c)];
-                const auto at = std::size_t((g * cell.pages + page) * 2 * kShape.dim + c);
-                ranges[at] = toBf16(point - std::abs(normal(random)));
-                ranges[at + std::size_t(kShape.dim)] = toBf16(point + std::abs(normal(random)));
+                const float point = points[channels.offset(page, c)];
+                ranges[bounds.offset(g, page, 0, c)] = toBf16(point - std::abs(normal(random)));
+                ranges[bounds.offset(g, page, 1, c)] = toBf16(point + std::abs(normal(random)));
             }
     }
+    const RowsOf<Bf16> ofSequence(cell.ranges, ranges.size());
     for (int i = 0; i < cell.copies * cell.batch; ++i)
-        cuda::check(cudaMemcpy(cell.ranges + std::size_t(i) * ranges.size(), ranges.data(), ranges.size() * 2,
-                               cudaMemcpyHostToDevice),
+        cuda::check(cudaMemcpy(ofSequence[i], ranges.data(), ranges.size() * 2, cudaMemcpyHostToDevice),
                     "preparing a benchmark");
     std::vector<float2> changes;
     for (int t = 0; t < cell.batch * cell.block; ++t)

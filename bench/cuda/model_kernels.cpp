@@ -1,5 +1,8 @@
 #include "bench/cuda/model_kernels.h"
 
+#include "base/elements.h"
+#include "base/extents.h"
+#include "base/indexed.h"
 #include "bench/cuda/attention_time.h"
 #include "core/cuda/device_memory.h"
 #include "kernels/cuda/attention/attention_latent.h"
@@ -39,17 +42,16 @@ Json quantisedLayers(Gpu& gpu, double readRate, const std::string& onlyType, con
                 Bf16* hidden = nullptr;
                 float *x = nullptr, *y = nullptr, *norm = nullptr;
                 DeviceArena arena;
-                arena.plan(w, bytes * std::size_t(copies), "a benchmark"); // zeros: the values change nothing
-                arena.plan(x, std::size_t(n) * std::size_t(layer.cols), "a benchmark");
-                arena.plan(y, std::size_t(n) * std::size_t(layer.rows), "a benchmark");
-                arena.plan(hidden, std::size_t(n) * std::size_t(layer.rows), "a benchmark");
-                arena.plan(norm, std::size_t(layer.cols), "a benchmark");
+                arena.plan(w, {bytes, copies}, "a benchmark"); // zeros: the values change nothing
+                arena.plan(x, {n, layer.cols}, "a benchmark");
+                arena.plan(y, {n, layer.rows}, "a benchmark");
+                arena.plan(hidden, {n, layer.rows}, "a benchmark");
+                arena.plan(norm, layer.cols, "a benchmark");
                 arena.take();
                 cuda::Linear product(gpu.launch, n, layer.cols);
                 const double time = gpu.graphSeconds([&] {
                     for (int i = 0; i < copies; ++i) {
-                        const cuda::DeviceMatrix matrix{nullptr, layer.rows, layer.cols, type,
-                                                        w + std::size_t(i) * bytes};
+                        const cuda::DeviceMatrix matrix{nullptr, layer.rows, layer.cols, type, RowsOf(w, bytes)[i]};
                         product.run(matrix, x, layer.cols, n, {norm, 1e-5f},
                                     layer.gated ? cuda::LinearOutput{nullptr, 0, false, nullptr, hidden}
                                                 : cuda::LinearOutput{y, layer.rows, false, nullptr, nullptr});
@@ -82,20 +84,22 @@ Json expertLayers(Gpu& gpu, double readRate, const Log& log) {
             DeviceArena arena;
             arena.plan(up, upBytes * kExperts * kLayers, "a benchmark");
             arena.plan(down, downBytes * kExperts * kLayers, "a benchmark");
-            arena.plan(x, std::size_t(n) * kHidden, "a benchmark");
-            arena.plan(hidden, std::size_t(n) * kUsed * std::size_t(width), "a benchmark");
-            arena.plan(y, std::size_t(n) * kUsed * kHidden, "a benchmark");
-            arena.plan(counts, std::size_t(kExperts), "a benchmark");
-            arena.plan(pairs, std::size_t(kExperts) * std::size_t(n), "a benchmark");
+            arena.plan(x, {n, kHidden}, "a benchmark");
+            arena.plan(hidden, {n, kUsed, width}, "a benchmark");
+            arena.plan(y, {n, kUsed, kHidden}, "a benchmark");
+            arena.plan(counts, kExperts, "a benchmark");
+            arena.plan(pairs, {kExperts, n}, "a benchmark");
             arena.take();
             std::mt19937 random(5);
-            std::vector<std::int32_t> count(kExperts, 0), list(std::size_t(kExperts) * std::size_t(n)), order(kExperts);
+            const Extents<int, int> chosen(kExperts, n); // [expert][token that chose it]
+            Numbered<std::int32_t> count(kExperts, 0), order(kExperts);
+            std::vector<std::int32_t> list(chosen.size());
             std::iota(order.begin(), order.end(), 0);
             for (int token = 0; token < n; ++token) {
                 std::shuffle(order.begin(), order.end(), random);
                 for (int k = 0; k < kUsed; ++k) {
-                    const auto e = std::size_t(order[std::size_t(k)]);
-                    list[e * std::size_t(n) + std::size_t(count[e]++)] = token * kUsed + k;
+                    const int expert = order[k];
+                    list[chosen.offset(expert, count[expert]++)] = token * kUsed + k;
                 }
             }
             upload(counts, count);
@@ -106,14 +110,14 @@ Json expertLayers(Gpu& gpu, double readRate, const Log& log) {
                     cuda::PackedProduct p;
                     p.type = type;
                     p.n = n;
-                    p.w = up + std::size_t(layer % kLayers) * upBytes * kExperts;
+                    p.w = RowsOf(up, {upBytes, kExperts})[layer % kLayers];
                     p.rows = 2 * width;
                     p.cols = kHidden;
                     p.xHalf = x;
                     p.hidden = hidden;
                     p.groups = {counts, pairs, kExperts, n, kUsed, false, upBytes};
                     cuda::multiplyPacked(gpu.launch, p);
-                    p.w = down + std::size_t(layer % kLayers) * downBytes * kExperts;
+                    p.w = RowsOf(down, {downBytes, kExperts})[layer % kLayers];
                     p.rows = kHidden;
                     p.cols = width;
                     p.xHalf = hidden;

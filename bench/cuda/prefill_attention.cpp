@@ -1,5 +1,6 @@
 #include "bench/cuda/prefill_attention.h"
 
+#include "base/elements.h"
 #include "core/cuda/device_memory.h"
 #include "kernels/cuda/attention/attention.h"
 #include "kernels/cuda/attention/hopper_prefill.h"
@@ -52,19 +53,19 @@ nlohmann::ordered_json prefillAttention(Gpu& gpu, const Log& log) {
                               {"16k_dim_64", narrow, 16384, 0, 0, false}};
     for (const Prompt& prompt : prompts) {
         const int blocks = (prompt.first + prompt.n + 63) / 64, kvHeads = prompt.shape.kvHeads;
-        const std::size_t width = std::size_t(prompt.shape.queryHeads) * std::size_t(prompt.shape.dim),
-                          store = std::size_t(kvHeads * blocks) * cuda::blockElements(prompt.shape);
+        const Elements width(prompt.shape.queryHeads, prompt.shape.dim),
+            store(kvHeads, blocks, cuda::blockElements(prompt.shape));
         __nv_bfloat16 *q = nullptr, *kv = nullptr, *attended = nullptr;
         float* bias = nullptr;
         DeviceArena arena;
-        arena.plan(q, std::size_t(prompt.n) * width, "a benchmark");
-        arena.plan(attended, std::size_t(prompt.n) * width, "a benchmark");
+        arena.plan(q, {prompt.n, width}, "a benchmark");
+        arena.plan(attended, {prompt.n, width}, "a benchmark");
         arena.plan(kv, store, "a benchmark");
-        arena.plan(bias, std::size_t(kvHeads * blocks) * 64, "a benchmark");
+        arena.plan(bias, {kvHeads, blocks, 64}, "a benchmark");
         arena.take();
-        cuda::fillNormal(q, std::size_t(prompt.n) * width, 1, 1);
+        cuda::fillNormal(q, Elements(prompt.n, width), 1, 1);
         cuda::fillNormal(kv, store, 1, 2);
-        cuda::fillScores(bias, std::size_t(kvHeads * blocks) * 64, 3);
+        cuda::fillScores(bias, Elements(kvHeads, blocks, 64), 3);
         cuda::PrefillAttentionArgs args;
         args.shape = prompt.shape;
         args.n = prompt.n;

@@ -24,7 +24,7 @@ std::vector<float> alignedTeacher(const PoolingGrid& grid, std::span<const std::
         for (double& w : weight) sum += w = std::exp(w - most);
         for (std::size_t m = 0; m < fine; ++m) mass[m] += weight[m] / sum;
     }
-    Numbered<float> share(static_cast<std::size_t>(windows));
+    Numbered<float> share(windows);
     double total = 0;
     for (int c = 0; c < windows; ++c) {
         const auto first = mass.begin() + c * grid.stride;

@@ -114,6 +114,7 @@ bool RowPlaces::reaches(const CudaSequences& row) const {
 
 void RowPlaces::put(int place, const CudaSequences& row, const BatchLayout& layout, const CudaEngineOptions& options) {
     const Elements dim(shape_.dim);
+    const NumberedSpan<const PlantedStream> planted(options.planted);
     const std::int64_t recent = options_.spec.grid.kernel;
     host_.slots[place] = options.slots;
     const std::int64_t angles = std::int64_t(row.rows.rope.first(0)) * tableAngles(model_.config);
@@ -121,8 +122,7 @@ void RowPlaces::put(int place, const CudaSequences& row, const BatchLayout& layo
     host_.sinFirst[place] = far(row.rows.ropeSin, sizeof(float)) + angles;
     host_.sampling[place] = {options.sampling.temperature, options.sampling.topP, options.sampling.topK, row.rows.draws,
                              row.rows.firstSampled,        row.rows.drawsPerRow};
-    PlantedStream* planted = host_.planted + place;
-    for (const PlantedStream& ofLayer : options.planted) *planted = ofLayer, planted += rows_;
+    for (int i = 0; i < int(options_.planted.size()); ++i) RowsOf(host_.planted, rows_)[i][place] = planted[i];
     for (int i = 0; i < options_.plans.size(); ++i) {
         const DeviceLayerState& layer = row.layers[i];
         const LayerPlaces to = placesOf(host_, i);

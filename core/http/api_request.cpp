@@ -86,7 +86,7 @@ std::optional<std::int64_t> integerOf(const json& body, const char* name, std::i
 
 // Names that would change the answer are refused, unless they have the value with which they change nothing: here are
 // the kinds of such values.
-enum class Neutral : std::uint8_t { Zero, One, Text, NoChoice, TextFormat };
+enum class Neutral : std::uint8_t { Zero, One, True, Text, NoChoice, TextFormat };
 struct Refused {
     const char* name;
     Neutral neutral = Neutral::Zero;
@@ -124,6 +124,42 @@ constexpr Refused kRefused[] = {
     {"reasoning_effort"},
     {"min_tokens"},
     {"stop_token_ids"},
+    // Of vLLM, SGLang, llama.cpp and text-generation-webui, which send them beside OpenAI's.
+    {"allowed_token_ids"},
+    {"logits_processors"},
+    {"include_stop_str_in_output"},
+    {"no_stop_trim"},
+    {"skip_special_tokens", Neutral::True},
+    {"detokenize", Neutral::True},
+    {"return_token_ids"},
+    {"return_indexer_topk"},
+    {"n_probs"},
+    {"prompt_embeds"},
+    {"lora"},
+    {"lora_path"},
+    {"lora_request"},
+    {"regex"},
+    {"ebnf"},
+    {"structural_tag"},
+    {"stop_regex"},
+    {"n_predict"},
+    {"max_new_tokens"},
+    {"min_new_tokens"},
+    {"max_length"},
+    {"do_sample", Neutral::True},
+    {"num_beams", Neutral::One},
+    {"no_repeat_ngram_size"},
+    {"encoder_repetition_penalty", Neutral::One},
+    {"top_a"},
+    {"tfs_z", Neutral::One},
+    {"tfs", Neutral::One},
+    {"epsilon_cutoff"},
+    {"eta_cutoff"},
+    {"smoothing_factor"},
+    {"dynatemp_range"},
+    {"continue_final_message"},
+    {"add_generation_prompt", Neutral::True},
+    {"verbosity"},
 };
 
 /// Families of names that are refused in the same way, each member by itself.
@@ -134,6 +170,8 @@ bool isNeutral(const json& value, Neutral neutral) {
     switch (neutral) {
     case Neutral::One:
         return value.is_number() && value.get<double>() == 1;
+    case Neutral::True:
+        return value == true;
     case Neutral::Text:
         return value.is_array() && (value.empty() || value == json::array({"text"}));
     case Neutral::NoChoice:
@@ -152,7 +190,7 @@ bool isNeutral(const json& value, Neutral neutral) {
 constexpr const char* kKnown[] = {
     "model", "prompt",   "messages", "max_tokens", "max_completion_tokens", "temperature",       "top_p",
     "top_k", "seed",     "stop",     "stream",     "stream_options",        "ignore_eos",        "logprobs",
-    "user",  "priority", "store",    "metadata",   "service_tier",          "safety_identifier",
+    "user",  "priority", "store",    "metadata",   "service_tier",          "safety_identifier", "add_special_tokens",
 };
 
 void refuseWhatChangesTheAnswer(ApiRequest& request, const json& body) {
@@ -170,6 +208,11 @@ void refuseWhatChangesTheAnswer(ApiRequest& request, const json& body) {
             ++request.ignored;
         }
     }
+    // A completion's prompt gets the tokens that the model's tokenizer puts around a text, a chat's template has its
+    // own.
+    const json& special = member(body, "add_special_tokens");
+    if (!special.is_null() && special != (request.kind == ApiKind::Completion))
+        refuse("add_special_tokens is not supported with this value: it would change the answer", "add_special_tokens");
     // A completion's logprobs is a number, and 0 asks for the probability of the token that was chosen.
     const json& logprobs = member(body, "logprobs");
     if (!logprobs.is_null() && !(request.kind == ApiKind::Chat && logprobs == false) &&

@@ -154,7 +154,7 @@ std::vector<float> InfinigenToken::scores(const Partial& partial, const float* q
     for (int i = 0; i < columns_; ++i)
         along.push_back(context_.rules.scale *
                         std::inner_product(query, query + dim, partial.basis.data() + i * dim, 0.f));
-    const int tokens = int(partial.keys.size()) / columns_;
+    const int tokens = int(partial.keys.size() / Elements(columns_));
     const RowsOf keys(partial.keys.data(), columns_);
     for (int token = firstToken; token < tokens; ++token)
         result.push_back(std::inner_product(along.begin(), along.end(), keys[token], 0.f));
@@ -267,8 +267,8 @@ bool InfinigenToken::attend(std::span<HeadStep> heads) {
         items.push_back({item.rows.q + h * dim, views[i].data(), std::int32_t(views[i].size()),
                          item.rows.out + h * valueDim, item.lse.empty() ? nullptr : item.lse.data() + h});
     }
-    context_.kernels.blockAttention({1, dim, size, dim, valueDim, context_.rules.scale,
-                                     context_.spec.bias.scale, items, int(valueDim)});
+    context_.kernels.blockAttention(
+        {1, dim, size, dim, valueDim, context_.rules.scale, context_.spec.bias.scale, items, int(valueDim)});
     return true;
 }
 

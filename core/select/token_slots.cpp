@@ -4,8 +4,7 @@
 
 namespace kvscope::select {
 
-TokenSlots::TokenSlots(int slots, int maxTokens)
-    : slotOf_(maxTokens, -1), tokenIn_(slots, -1), last_(slots, 0) {
+TokenSlots::TokenSlots(int slots, int maxTokens) : slotOf_(maxTokens, -1), tokenIn_(slots, -1), last_(slots, 0) {
     free_.reserve(slots);
 }
 

@@ -38,7 +38,20 @@ std::optional<Known> neededByColumn(std::string_view column) {
                                                                 {"transfer_ns", Known::TransferTimes},
                                                                 {"h2d_ns", Known::TransferTimes},
                                                                 {"d2h_ns", Known::TransferTimes},
-                                                                {"exposed_ns", Known::ExposedTimes}};
+                                                                {"exposed_ns", Known::ExposedTimes},
+                                                                {"embed_ns", Known::StageTimes},
+                                                                {"qkv_linear_ns", Known::StageTimes},
+                                                                {"rope_ns", Known::StageTimes},
+                                                                {"compression_ns", Known::StageTimes},
+                                                                {"stage1_ns", Known::StageTimes},
+                                                                {"pooling_ns", Known::StageTimes},
+                                                                {"offloading_ns", Known::StageTimes},
+                                                                {"stage2_ns", Known::StageTimes},
+                                                                {"attention_ns", Known::StageTimes},
+                                                                {"o_linear_ns", Known::StageTimes},
+                                                                {"ffn_ns", Known::StageTimes},
+                                                                {"lm_head_ns", Known::StageTimes},
+                                                                {"sample_ns", Known::StageTimes}};
     for (const auto& [name, known] : needs)
         if (name == column) return known;
     return std::nullopt;

@@ -91,7 +91,9 @@ TEST_F(OutputCli, AFullDeviceUnderStandardOutputIsAFailureThatIsSaid) {
 
 TEST_F(OutputCli, AClosedStandardOutputIsAFailure) {
     EXPECT_EQ(shell(program() + " methods >&-"), 1);
-    EXPECT_THAT(said(), HasSubstr("standard output"));
+    EXPECT_THAT(said(), HasSubstr("standard output lacks text: Bad file descriptor; it is closed"));
+    EXPECT_EQ(shell(program() + " methods >/dev/full"), 1);
+    EXPECT_THAT(said(), HasSubstr("No space left on device; free some space"));
 }
 
 TEST_F(OutputCli, AStandardErrorThatCannotBeWrittenEndsNothing) {

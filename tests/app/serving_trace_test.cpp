@@ -285,6 +285,7 @@ TEST_F(ServingTraceFile, HasStepsOnlyWhereTheyAreAskedFor) {
     EXPECT_TRUE(info.at("prefill_ms").is_null());
     EXPECT_TRUE(info.at("exposed_ms").is_null()) << "nobody measured it";
     EXPECT_THAT(info.at("not_known").get<std::string>(), HasSubstr("stage"));
+    EXPECT_TRUE(info.at("components").is_null()) << "nor were there stages";
     EXPECT_NE(test::cli({"load", "--workload", "longmix", "--record", "selections"}).status, 0) << "--trace is missing";
     ASSERT_EQ(test::cli(command({"--record", "full", "--overwrite"})).status, 0);
     EXPECT_FALSE(rows("selections").empty());

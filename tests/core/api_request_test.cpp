@@ -125,13 +125,32 @@ TEST(ApiRequest, RefusesWhatIsWrongAndWhatWouldChangeTheAnswer) {
                  {R"("min_p": 0.1)", "min_p"},
                  {R"("min_tokens": 3)", "min_tokens"},
                  {R"("stop_token_ids": [3])", "stop_token_ids"},
-                 {R"("modalities": ["audio"])", "modalities"}};
+                 {R"("modalities": ["audio"])", "modalities"},
+                 {R"("include_stop_str_in_output": true)", "include_stop_str_in_output"},
+                 {R"("skip_special_tokens": false)", "skip_special_tokens"},
+                 {R"("add_special_tokens": false)", "add_special_tokens"},
+                 {R"("allowed_token_ids": [1])", "allowed_token_ids"},
+                 {R"("prompt_embeds": "AA==")", "prompt_embeds"},
+                 {R"("n_predict": 5)", "n_predict"},
+                 {R"("max_new_tokens": 5)", "max_new_tokens"},
+                 {R"("do_sample": false)", "do_sample"},
+                 {R"("num_beams": 4)", "num_beams"},
+                 {R"("no_repeat_ngram_size": 3)", "no_repeat_ngram_size"},
+                 {R"("regex": "a+")", "regex"},
+                 {R"("dynatemp_range": 0.5)", "dynatemp_range"},
+                 {R"("tfs_z": 0.5)", "tfs_z"},
+                 {R"("return_indexer_topk": true)", "return_indexer_topk"},
+                 {R"("continue_final_message": true)", "continue_final_message"},
+                 {R"("add_generation_prompt": false)", "add_generation_prompt"}};
     for (const auto& one : cases)
         EXPECT_EQ(refusalOf(with(one.member)), std::string("400 ") + one.parameter) << one.member;
     for (const char* member :
          {R"("repetition_penalty": 1.0)", R"("tool_choice": "none")", R"("response_format": {"type": "text"})",
           R"("modalities": ["text"])", R"("guided_json": null)", R"("dry_multiplier": 0)",
-          R"("dry_sequence_breakers": [])", R"("xtc_probability": 0.0)", R"("best_of": 1)", R"("logprobs": false)"})
+          R"("dry_sequence_breakers": [])", R"("xtc_probability": 0.0)", R"("best_of": 1)", R"("logprobs": false)",
+          R"("skip_special_tokens": true)", R"("add_special_tokens": true)", R"("do_sample": true)",
+          R"("num_beams": 1)", R"("include_stop_str_in_output": false)", R"("allowed_token_ids": null)",
+          R"("tfs_z": 1)", R"("regex": null)"})
         EXPECT_EQ(refusalOf(with(member)), "") << member;
     for (const char* prompt : {R"({})", R"({"prompt": ""})", R"({"prompt": []})", R"({"prompt": ["a", "b"]})",
                                R"({"prompt": [[1], [2]]})", R"({"prompt": [1, -1]})", R"({"prompt": [1, 2.5]})",

@@ -204,6 +204,21 @@ TEST_P(PartlyKnown, ExportsNothingForWhatIsNotKnown) {
     EXPECT_EQ(test::value(file, "SELECT sum(hits) + sum(misses) FROM v_step"), "0") << "the columns keep 0";
 }
 
+TEST(PartlyKnownRun, ExportsNoTimesOfStagesThatNobodyTook) {
+    test::Folder folder;
+    const std::string file = (folder / "foreign.kvtrace").string();
+    recordForeign(file, Knowledge::nothing().with(Known::Selections).with(Known::StepTimes));
+    std::ostringstream steps, layers;
+    exportTable(file, ExportTable::Steps, ExportFormat::Jsonl, steps, {});
+    exportTable(file, ExportTable::Layers, ExportFormat::Jsonl, layers, {});
+    EXPECT_THAT(steps.str(), HasSubstr(R"("embed_ns":null,"lm_head_ns":null,"sample_ns":null)"));
+    EXPECT_THAT(steps.str(), Not(HasSubstr(R"("duration_ns":null)")));
+    EXPECT_THAT(layers.str(),
+                HasSubstr(R"("qkv_linear_ns":null,"rope_ns":null,"compression_ns":null,"stage1_ns":null,)"
+                          R"("pooling_ns":null,"offloading_ns":null,"stage2_ns":null,"attention_ns":null,)"
+                          R"("o_linear_ns":null,"ffn_ns":null)"));
+}
+
 TEST_P(PartlyKnown, IsReplayedWithoutAComparison) {
     const SelectionTrace trace = loadSelectionTrace(TraceReader(file), 1);
     EXPECT_FALSE(reproduce(trace)) << "there is nothing to compare with";

@@ -7,6 +7,7 @@
 #include "tests/profiler/synthetic_denoise.h"
 #include "tests/ui/nameless_controls.h"
 #include "ui/plots/denoise_plottable.h"
+#include "ui/plots/legend_strip.h"
 
 #include <QComboBox>
 #include <QPushButton>
@@ -219,6 +220,28 @@ TEST_F(DenoisingViewTest, TheDensityPanelHasTheNumbersOfTheStep) {
     EXPECT_TRUE(sparse.contains("Mean of all layers and KV heads: " + percent(""))) << sparse.toStdString();
     EXPECT_TRUE(sparse.contains("positions masked")) << sparse.toStdString();
     EXPECT_TRUE(tooltip(1, 0, 1).contains("Dense: ")) << "the first forward attends to everything";
+}
+
+TEST_F(DenoisingViewTest, TheLegendNamesTheDensityWhereItsPanelIsSeen) {
+    openDenoised();
+    show("denoising", {1000, 700});
+    const auto named = [&](const QString& text) {
+        const QCPLayoutGrid* grid = canvas().plotLayout();
+        for (int i = 0; i < grid->elementCount(); ++i)
+            if (const auto* strip = qobject_cast<LegendStrip*>(grid->elementAt(i)))
+                for (const Swatch& swatch : strip->swatches())
+                    if (swatch.text == text) return true;
+        return false;
+    };
+    EXPECT_TRUE(named(QStringLiteral("density")));
+    view->resize(800, 360);
+    QCoreApplication::processEvents();
+    ASSERT_LT(canvas().height(), 320) << "too low for the panel";
+    EXPECT_FALSE(named(QStringLiteral("density")));
+    EXPECT_TRUE(named(QStringLiteral("written before")));
+    view->resize(1000, 700);
+    QCoreApplication::processEvents();
+    EXPECT_TRUE(named(QStringLiteral("density")));
 }
 
 TEST_F(DenoisingViewTest, RowsOfTilesAreALineInTheDensityPanel) {

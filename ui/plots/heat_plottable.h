@@ -24,7 +24,7 @@ public:
     void setOrder(std::vector<int> order) { order_ = std::move(order); }
     int places() const { return order_.empty() ? data_.rows() : int(order_.size()); }
     const std::vector<int>& order() const { return order_; }
-    int dataRow(int place) const { return place < order_.count() ? order_[place] : place; }
+    int dataRow(int place) const { return place >= 0 && place < order_.count() ? order_[place] : place; }
     /// Steps and rows per device pixel of the last drawing; below 1, every step or row had pixels of its own.
     double stepsPerPixel() const { return stepsPerPixel_; }
     double rowsPerPixel() const { return rowsPerPixel_; }

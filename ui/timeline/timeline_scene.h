@@ -56,7 +56,7 @@ struct TimelineData {
     TimeRange busy() const;  // without the few spans that lie far from all others, if there are such (busy_part.h)
     /// The time from the first step to the last, a little wider; busy() where there are no steps.
     TimeRange steps(bool decodeOnly = false) const;
-    bool isMatch(int name) const { return name < matches.count() && matches[name]; }
+    bool isMatch(int name) const { return name >= 0 && name < matches.count() && matches[name]; }
     void append(const GaugeBatch& batch);
 
 private:

@@ -142,7 +142,7 @@ QStringList CommandPalette::listed() const {
 
 void CommandPalette::runChosen() {
     const int row = list_->currentRow();
-    if (row < 0 || std::size_t(row) >= shown_.size() || !shown_[row].enabled) return;
+    if (row < 0 || row >= shown_.count() || !shown_[row].enabled) return;
     const PaletteEntry entry = shown_[row];
     leave(); // before it is done, because it may move the keyboard itself
     recent_.removeAll(entry.id);

@@ -95,7 +95,7 @@ void SweepAxisEditor::choose(const std::string& key) {
 
 const SweepField* SweepAxisEditor::field() const {
     const int index = field_->currentIndex();
-    return index >= 0 && std::size_t(index) < fields_.size() ? &fields_[index] : nullptr;
+    return index >= 0 && index < fields_.count() ? &fields_[index] : nullptr;
 }
 
 QString SweepAxisEditor::values() const {

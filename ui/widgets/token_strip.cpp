@@ -86,7 +86,7 @@ void TokenStrip::append(std::vector<TokenChip> chips) {
 
 void TokenStrip::setMisses(int step, std::int64_t misses) {
     if (step < 0) return;
-    if (std::size_t(step) >= misses_.size()) misses_.resize(std::size_t(step) + 1, -1);
+    if (step >= misses_.count()) misses_.resize(step + 1, -1);
     misses_[step] = misses;
     // The first decode step misses because its slots are empty.
     if (step > 1) largestMisses_ = std::max(largestMisses_, misses);
@@ -192,7 +192,7 @@ QPoint TokenStrip::revealStep(int step) {
 }
 
 double TokenStrip::barShare(int step) const {
-    if (step < 0 || std::size_t(step) >= misses_.size() || misses_[step] < 0 || largestMisses_ == 0) return 0;
+    if (step < 0 || step >= misses_.count() || misses_[step] < 0 || largestMisses_ == 0) return 0;
     return std::min(1.0, double(misses_[step]) / double(largestMisses_));
 }
 
@@ -402,7 +402,7 @@ QString TokenStrip::tipOf(int index) const {
                   : chip.step < 0 ? tr("prompt")
                                   : tr("step %1").arg(chip.step);
     tip += tr(" · position %1 · token %2").arg(formatCount(chip.position)).arg(chip.id);
-    const std::int64_t misses = chip.step >= 0 && std::size_t(chip.step) < misses_.size() ? misses_[chip.step] : -1;
+    const std::int64_t misses = chip.step >= 0 && chip.step < misses_.count() ? misses_[chip.step] : -1;
     if (misses >= 0) tip += tr(" · %1 misses").arg(formatCount(misses));
     if (chip.step == 1 && misses > 0) tip += tr(" (first decode step: they fill empty slots)");
     return tip;

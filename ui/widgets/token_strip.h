@@ -56,7 +56,7 @@ public:
     /// Frames the tokens that hold this text, alone or with those beside them; the case of A to Z does not matter. An
     /// empty text frames none.
     void setFound(const QString& text);
-    bool isFound(int chip) const { return std::size_t(chip) < found_.size() && found_[std::size_t(chip)]; }
+    bool isFound(int chip) const { return chip >= 0 && chip < found_.count() && found_[chip]; }
 
     int chipCount() const { return int(chips_.size()); }
     int promptCount() const { return promptCount_; }
@@ -103,7 +103,7 @@ private:
     int promptCount_ = 0;
     TokenFlow flow_;
     std::string foundText_;
-    std::vector<bool> found_;       // [chip] whether it holds foundText_; empty: no text
+    Numbered<bool> found_;          // [chip] whether it holds foundText_; empty: no text
     QHash<QString, float> widths_;  // widths of chips in pixels, by what they show: runs differ in vocabularies
     Numbered<std::int64_t> misses_; // [step] misses; -1: not known
     /// The most misses of any decode step but the first; the height of the bars refers to it.

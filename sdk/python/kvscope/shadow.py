@@ -65,7 +65,10 @@ class ShadowRecording(Attached):
             raise ValueError(f"{type(model).__name__} selects by itself; leave shadow out to record what it selects")
         self._modules = {id(module) for module in _attention_modules(model)}
         if not self._modules:
-            raise ValueError(f"{type(model).__name__} has no attention module that says its layer (layer_idx)")
+            raise ValueError(
+                f"{type(model).__name__} has no attention module that says its layer (layer_idx); a loop of your own records with "
+                "Recorder.run() and Step.select()"
+            )
         if every != 1 and every < 3:
             raise ValueError(f"every is {every}; give 1 for every step, or 3 and more")
         if shadow == "nosa" and not isinstance(eviction, EvictionHeads):
@@ -93,9 +96,9 @@ class ShadowRecording(Attached):
             key = module.config._attn_implementation or "eager"
             place = (names, _EAGER) if key == "eager" else (names.get(_TABLE), key)
             if place[0] is None or place[1] not in place[0]:
+                other = "record another model" if key == "sdpa" else 'load the model with attn_implementation="sdpa"'
                 raise ValueError(
-                    f"{type(module).__name__} does not take its attention function {key!r} from a table that a recorder can wrap; load "
-                    'the model with attn_implementation="sdpa"'
+                    f"{type(module).__name__} does not take its attention function {key!r} from a table that a recorder can wrap; {other}"
                 )
             if not any(place[0] is other and place[1] == name for other, name in places):
                 places.append(place)

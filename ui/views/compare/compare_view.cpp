@@ -410,7 +410,7 @@ private:
     }
 
     /// One row per quantity that is known of some pair.
-    std::vector<TableRow> tableRows(int most = -1) const {
+    Numbered<TableRow> tableRows(int most = -1) const {
         const QColor text = Theme::current().text, muted = Theme::current().mutedText;
         Numbered<TableRow> rows;
         for (std::size_t i = 0; i < judgements_.size(); ++i)
@@ -426,15 +426,15 @@ private:
                 row->cells[2 + 2 * i] = {number.text(number.b), text};
                 row->cells[3 + 2 * i] = {number.difference(), colourOf(number)};
             }
-        if (most >= 0 && int(rows.size()) > most) rows.resize(most);
+        if (most >= 0 && rows.count() > most) rows.resize(most);
         return rows;
     }
 
     void fillTable() {
         const auto rows = tableRows();
         if (rows.empty()) return;
-        table_->begin(int(rows.size()), headerTexts());
-        for (int row = 0; row < int(rows.size()); ++row) {
+        table_->begin(rows.count(), headerTexts());
+        for (int row = 0; row < rows.count(); ++row) {
             const TableRow& each = rows[row];
             for (int column = 0; column < int(each.cells.size()); ++column)
                 table_->put(row, column, each.cells[std::size_t(column)].text, each.cells[std::size_t(column)].colour,

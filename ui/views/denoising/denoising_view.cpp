@@ -21,6 +21,7 @@
 #include <fmt/format.h>
 #include <iterator>
 #include <string>
+#include <utility>
 
 namespace kvscope::ui {
 
@@ -406,7 +407,7 @@ bool DenoisingView::wantsDensity() const {
 void DenoisingView::placeDensity() {
     const bool shown = wantsDensity();
     const int height = shown ? std::clamp(canvas().height() / kDensityShare, kLeastDensity, kMostDensity) : 0;
-    densityShown_ = shown;
+    const bool changes = std::exchange(densityShown_, shown) != shown;
     densityPanel_->setVisible(shown);
     densityPanel_->setAutoMargins(shown ? QCP::msAll : QCP::msLeft | QCP::msRight); // a hidden panel takes no room
     if (!shown) densityPanel_->setMargins({});
@@ -419,6 +420,7 @@ void DenoisingView::placeDensity() {
     setIntegerAxis(below, shown ? steps : QString());
     above->setTickLabels(!shown); // the lowest panel has the numbers of the steps
     below->setTickLabels(shown);
+    if (changes) fillLegend(); // names what is seen
 }
 
 NumberWriter DenoisingView::numbers() const {

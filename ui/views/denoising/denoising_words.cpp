@@ -101,12 +101,12 @@ void DenoisingView::fillLegend() {
              << Swatch{tr("written before"), DenoisePlottable::writtenBefore(theme), Mark::Fill, {}};
     if (marksActive()) swatches << Swatch{tr("active"), filled, Mark::Foot, DenoisePlottable::active(theme)};
     swatches << Swatch{tr("block"), theme.plotAxis, Mark::Frame, {}};
-    if (data_.hasSparse()) {
+    if (data_.hasSparse() && densityShown_) {
         swatches << Swatch{tr("density"), theme.runA, Mark::Line, {}};
         if (!isMeanOfAll()) swatches << Swatch{tr("its mean over all"), theme.text, Mark::Line, {}};
         if (data_.hasTileRows()) swatches << Swatch{tr("density of one row of tiles"), theme.runB, Mark::Line, {}};
     }
-    if (data_.hasDense() && (!onCanvas() || data_.hasSparse()))
+    if (densityShown_ && data_.hasDense() && (!onCanvas() || data_.hasSparse()))
         swatches << Swatch{tr("dense forward"), DenoisePlottable::dense(theme), Mark::Line, {}};
     legendHasDots_ = cells_->marksVisible();
     legend_->setSwatches(swatches);
