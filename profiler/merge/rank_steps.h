@@ -44,7 +44,7 @@ struct RankSteps {
 /// latest start of any rank; it is as wrong as the clocks are.
 /// @param runs of the trace, as given to rankGroups
 /// @throws Error(Unsupported): more steps and ranks than fit into memory; Error(Storage | BadInput | Cancelled)
-RankSteps readRankSteps(const TraceReader& reader, const std::vector<RunRow>& runs, const RankGroup& group);
+RankSteps readRankSteps(const TraceReader& reader, NumberedSpan<const RunRow> runs, const RankGroup& group);
 
 /// Which rank is late, by how much, and whether it misses more: one sentence, or two. Where waits are known, the late
 /// rank is the one that the others wait for; else the one whose steps take longest. Empty: fewer than two ranks have
