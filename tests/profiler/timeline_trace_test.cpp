@@ -44,9 +44,8 @@ std::vector<std::string> linesOf(const std::vector<SpanBatch>& batches, bool lin
         for (const SpanRow& span : batch.spans) {
             const std::string& track = batch.texts[span.track];
             if ((isLinkTrack(track, kToDeviceTrack) || isLinkTrack(track, kToHostTrack)) != links) continue;
-            lines.push_back(fmt::format("{} {} {}|{}|{} {} {}", span.step, span.layer, track,
-                                        batch.texts[span.name], span.startNs, span.durationNs,
-                                        span.depth));
+            lines.push_back(fmt::format("{} {} {}|{}|{} {} {}", span.step, span.layer, track, batch.texts[span.name],
+                                        span.startNs, span.durationNs, span.depth));
         }
     std::sort(lines.begin(), lines.end());
     return lines;
