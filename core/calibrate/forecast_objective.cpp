@@ -45,7 +45,7 @@ ForecastTarget forecastTarget(const SelectionSpec& spec, std::span<const std::sp
     return targetOfShares(spec, alignedTeacher(spec.grid, logits, position, windows), position, farBlocks);
 }
 
-ForecastTarget targetOfShares(const SelectionSpec& spec, std::span<const float> share, int position, int farBlocks) {
+ForecastTarget targetOfShares(const SelectionSpec& spec, NumberedSpan<const float> share, int position, int farBlocks) {
     const PoolingGrid& grid = spec.grid;
     ForecastTarget target;
     target.windows = std::int32_t(share.size());

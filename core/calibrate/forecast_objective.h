@@ -29,7 +29,7 @@ ForecastTarget forecastTarget(const SelectionSpec& spec, std::span<const std::sp
 
 /// Makes the target from a known distribution over the visible windows, for example the one by which the backbone
 /// itself selects. share: sums to 1.
-ForecastTarget targetOfShares(const SelectionSpec& spec, std::span<const float> share, int position, int farBlocks);
+ForecastTarget targetOfShares(const SelectionSpec& spec, NumberedSpan<const float> share, int position, int farBlocks);
 
 /// @return KL(teacher || softmax of scores), both clamped at 1e-8. `gradient` gets dKL/dscores. Both spans: [windows].
 double forecastLoss(const ForecastTarget& target, std::span<const float> scores, std::span<float> gradient);

@@ -276,7 +276,7 @@ void Trainer::forward(std::size_t layer, std::span<const std::size_t> batch) {
 void Trainer::score(std::size_t layer, std::size_t query, std::size_t head, const float* forecast,
                     std::vector<float>& scores) const {
     const HeadKeys& keys = keysOf(queries_[query].text, layer, head);
-    scores.assign(targets_[at(query, layer, head)].windows, 0.f);
+    scores.assign(Elements(targets_[at(query, layer, head)].windows), 0.f);
     const float scale = config_.attentionScale();
     for (std::size_t w = 0; w < scores.size(); ++w) {
         for (std::size_t c = 0; c < dim_; ++c) scores[w] += forecast[c] * keys.pooled[w * dim_ + c];

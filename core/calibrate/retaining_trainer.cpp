@@ -1,5 +1,6 @@
 #include "core/calibrate/retaining_trainer.h"
 
+#include "base/elements.h"
 #include "base/progress.h"
 
 #include <algorithm>
@@ -37,8 +38,9 @@ double smoothL1(double difference) {
 class Trainer {
 public:
     Trainer(const ModelConfig& config, const std::vector<RetainingSamples>& texts, const RetainingTraining& training)
-        : texts_(texts), training_(training), kernels_(makeCpuKernels(training.threads)), layers_(config.layers),
-          heads_(std::size_t(config.kvHeads)), inputs_(std::size_t(select::RetainingHeads::inputsOf(config))),
+        : texts_(texts), training_(training), kernels_(makeCpuKernels(training.threads)),
+          layers_(Elements(config.layers)), heads_(Elements(config.kvHeads)),
+          inputs_(Elements(select::RetainingHeads::inputsOf(config))),
           width_(training.width > 0 ? std::size_t(training.width)
                                     : std::clamp<std::size_t>(inputs_ / 6 / 16 * 16, 16, 1024)),
           in_(layers_), out_(layers_) {

@@ -251,10 +251,10 @@ void Step::requireTimes() const {
     for (std::size_t i = 0; i < record_->layers.size(); ++i) {
         const LayerRecord& layer = record_->layers[i];
         const std::int64_t mine = std::accumulate(layer.stageNs.begin(), layer.stageNs.end(), std::int64_t(0));
+        if (mine > 0 && (layer.startNs < begin || layer.startNs > end || mine > end - layer.startNs))
+            refuse(KVTRACE_INVALID, "layer ", std::to_string(i), " of ", step, " does not lie within the step's time");
         stages += mine; // a sum of all layers might not fit its type
         if (stages > record_->durationNs) break;
-        if (mine > 0 && (layer.startNs < begin || layer.startNs + mine > end))
-            refuse(KVTRACE_INVALID, "layer ", std::to_string(i), " of ", step, " does not lie within the step's time");
         if (mine > 0 && layer.startNs < before)
             refuse(KVTRACE_INVALID, "layer ", std::to_string(i), " of ", step,
                    " begins before the layer before it ends");
