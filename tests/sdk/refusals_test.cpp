@@ -203,7 +203,7 @@ TEST_F(SdkRefusals, TimesOfAnotherClockThanTheRuns) {
         for (std::int64_t& stage : layer.stage_ns) stage = std::int64_t(1) << 58;
         ASSERT_EQ(kvtrace_step_layer(step, &layer), KVTRACE_OK) << kvtrace_last_error();
     }
-    expect(kvtrace_step_commit(step, 9000), KVTRACE_INVALID, "take longer than the step");
+    expect(kvtrace_step_commit(step, 9000), KVTRACE_INVALID, "does not lie within the step's time");
     expect(kvtrace_span(run, "t", "n", 1, 1, -1, 2, 0, -1), KVTRACE_INVALID, "the run has 2 layers");
     expect(kvtrace_span(run, "t", "n", 1, 1, 1 << 25, -1, 0, -1), KVTRACE_INVALID, "a span is of step 33554432");
 }
