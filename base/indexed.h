@@ -87,7 +87,7 @@ public:
     constexpr IndexedSpan() = default;
     template <class Range>
     requires std::constructible_from<Base, Range>
-    constexpr IndexedSpan(Range&& range) : Base(std::forward<Range>(range)) {}
+    constexpr IndexedSpan(Range&& range) : Base(std::forward<Range>(range)) {} // NOLINT: a copy made by it is the same
     constexpr IndexedSpan(T* first, std::size_t count) : Base(first, count) {}
     constexpr IndexedSpan(T* first, int count) : Base(first, Elements(count)) {}
 
