@@ -150,7 +150,8 @@ TEST_F(TransfersViewTest, AnSvgOfCurvesEndsAtThePlot) {
     canvas().zoomTo({20, 40});
     for (const QCPAxisRect* panel : canvas().panels()) {
         QCPAxis* values = panel->axis(QCPAxis::atLeft);
-        values->setRange(values->range().center(), values->range().center() + values->range().size() / 50);
+        const double middle = values->range().center(), reach = values->range().size() / 8;
+        values->setRange(middle - reach, middle + reach);
     }
     std::vector<QRectF> plots; // as the picture lays them out, which comes first
     QObject::connect(&canvas(), &QCustomPlot::afterLayout, &canvas(), [&] {

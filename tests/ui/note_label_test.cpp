@@ -51,6 +51,7 @@ TEST_F(NoteLabelTest, AViewThatIsHigherThanWhatIsInSightIsLow) {
     window.resize(400, 900);
     note.fit(view, 1);
     EXPECT_FALSE(note.isCut());
+    view.setParent(nullptr); // the window does not own it
 }
 
 TEST_F(NoteLabelTest, DrawsTheBeginningOfWhatIsCut) {

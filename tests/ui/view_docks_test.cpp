@@ -429,7 +429,7 @@ TEST_F(ViewDocks, ATabDroppedAtTheSideStandsBesideTheTabs) {
 TEST_F(ViewDocks, InASmallWindowTheInspectorGivesWayToTwoViews) {
     const auto window = windowOnTrace();
     const auto* inspector = window->findChild<QDockWidget*>(QStringLiteral("inspectorDock"));
-    window->resize(1024, 700);
+    window->resize(1100, 700);
     settle(*window);
     ASSERT_TRUE(inspector->isVisible());
     look(*window, "locality");

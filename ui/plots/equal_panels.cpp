@@ -2,8 +2,6 @@
 
 #include <qcustomplot.h>
 
-#include <algorithm>
-
 namespace kvscope::ui {
 
 namespace {
@@ -19,19 +17,24 @@ int rowOf(QCPLayoutGrid& grid, const QCPAxisRect* panel) {
 void keepEquallyHigh(QCustomPlot& plot, const QList<QCPAxisRect*>& panels) {
     QObject::connect(&plot, &QCustomPlot::afterLayout, &plot, [&plot, panels] {
         if (panels.isEmpty()) return;
-        int all = 0, around = 0, least = QWIDGETSIZE_MAX, most = 0;
+        int all = 0, around = 0;
         for (const QCPAxisRect* panel : panels) {
-            const int inner = panel->rect().height(), outer = panel->outerRect().height();
-            all += outer, around += outer - inner;
-            least = std::min(least, inner), most = std::max(most, inner);
+            all += panel->outerRect().height();
+            around += panel->outerRect().height() - panel->rect().height();
         }
         const int each = (all - around) / int(panels.size());
-        if (most - least <= 2 || each <= 0) return;
-        for (QCPAxisRect* panel : panels) {
+        if (each <= 0) return;
+        // The factors depend on the plot's size and the panels' margins alone, not on those of the layout before, so
+        // that equal contents give equal pictures.
+        bool changed = false;
+        for (const QCPAxisRect* panel : panels) {
             const int row = rowOf(*plot.plotLayout(), panel);
             if (row < 0) continue;
-            plot.plotLayout()->setRowStretchFactor(row, each + panel->outerRect().height() - panel->rect().height());
+            const int factor = each + panel->outerRect().height() - panel->rect().height();
+            changed |= qRound(plot.plotLayout()->rowStretchFactors().value(row)) != factor;
+            plot.plotLayout()->setRowStretchFactor(row, factor);
         }
+        if (!changed) return;
         for (const auto phase :
              {QCPLayoutElement::upPreparation, QCPLayoutElement::upMargins, QCPLayoutElement::upLayout})
             plot.plotLayout()->update(phase);

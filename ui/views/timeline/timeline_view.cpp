@@ -139,6 +139,14 @@ void TimelineView::resizeEvent(QResizeEvent* event) {
     layout()->activate(); // the tools have their new width
     tools_->fit();
     note_->fit(*this, 1);
+    if (split_->isVisible())
+        fitPanel();
+    else // it has no height yet
+        QMetaObject::invokeMethod(this, &TimelineView::fitPanel, Qt::QueuedConnection);
+}
+
+/// Shares the height between rows and panel. A height that the user gave the panel is kept.
+void TimelineView::fitPanel() {
     const int height = split_->height();
     const bool rowsFirst = height < kLow && facts_.empty();
     const int below = rowsFirst ? panel_->minimumHeight() : std::min(kPanelHeight, height / 3);
@@ -315,7 +323,10 @@ void TimelineView::showEmpty(const QString& text) {
     waits_ = false;
     empty_->setText(text);
     const bool waited = empty_->hasFocus();
-    pages_->setCurrentIndex(text.isEmpty() ? 0 : 1);
+    const int page = text.isEmpty() ? 0 : 1;
+    if (page == 0 && pages_->currentIndex() != page) // what was hidden gets its height now
+        QMetaObject::invokeMethod(this, &TimelineView::fitPanel, Qt::QueuedConnection);
+    pages_->setCurrentIndex(page);
     setFocusProxy(text.isEmpty() ? static_cast<QWidget*>(canvas_) : empty_); // a hidden widget would not take the focus
     if (waited && text.isEmpty()) canvas_->setFocus();
     updateNote();

@@ -66,6 +66,7 @@ protected:
     void resizeEvent(QResizeEvent* event) override;
 
 private:
+    void fitPanel();
     void makeRoomForTimes();
     void makeRoomForFacts();
     void connectTools();
