@@ -1,6 +1,8 @@
 // Digests of pages: for each page two vectors that bound, or nearly bound, its keys channel by channel.
 #pragma once
 
+#include "base/elements.h"
+
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
