@@ -6,6 +6,7 @@
 #include "tests/support/packed_blocks.h"
 #include "tests/support/places.h"
 
+#include <filesystem>
 #include <fstream>
 #include <gtest/gtest.h>
 #include <map>
@@ -19,6 +20,7 @@ using Json = nlohmann::json;
 constexpr double kConfidence = 2e-5, kDensity = 1e-6;
 
 const std::string kFolder = test::source("tests/golden/denoise/");
+constexpr const char* kNoFixtures = "left_out"; // the name of the run where a checkout leaves the fixtures out
 
 /// The lines of the fixtures by the names of their runs, which every line begins with. They are parsed when their test
 /// runs: every test's process asks for the names.
@@ -40,6 +42,7 @@ const std::map<std::string, std::string>& allRuns() {
 std::vector<std::string> names() {
     std::vector<std::string> all;
     for (const auto& [name, line] : allRuns()) all.push_back(name);
+    if (!std::filesystem::exists(kFolder + "runs.jsonl")) all.push_back(kNoFixtures);
     return all;
 }
 
@@ -123,6 +126,7 @@ void compareLayer(const Json& want, const StepRecord& got, int layer) {
 class DenoiseGolden : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(DenoiseGolden, EveryForwardIsTheReference) {
+    if (GetParam() == kNoFixtures) GTEST_SKIP() << "this checkout leaves out tests/golden/denoise/runs.jsonl";
     const Json run = Json::parse(allRuns().at(GetParam()));
     ASSERT_EQ(run.at("name"), GetParam());
     const std::shared_ptr<const Model> model = Model::load(kFolder + run.at("family").get<std::string>());
