@@ -52,9 +52,9 @@ struct Waterfall {
     /// What the bars add up to: the measured time less the predicted one.
     double differenceNs() const { return measuredNs() - predictedNs.value_or(0); }
     Numbered<WaterfallBar> bars; // the largest loss first, the unexplained one last
-    bool kernels = false;           // were recorded: gaps are known
-    bool transfers = false;         // measured and known; where they are modelled they are in neither time
-    bool aboveRoof = false;         // faster than the prediction by more than kRoofTolerance: some number is wrong
+    bool kernels = false;        // were recorded: gaps are known
+    bool transfers = false;      // measured and known; where they are modelled they are in neither time
+    bool aboveRoof = false;      // faster than the prediction by more than kRoofTolerance: some number is wrong
     std::optional<StepTimes::Prefill> prefill;
 
     std::string headline; // "54 % of the step is ffn, at 0.76 of the read bandwidth"

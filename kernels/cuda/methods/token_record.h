@@ -1,5 +1,5 @@
-// Double Sparsity, InfiniGen by token, H2O, SnapKV, Locret, DMA by token and DSA: what a step reports to the recorder of
-// the tokens that it has chosen.
+// Double Sparsity, InfiniGen by token, H2O, SnapKV, Locret, DMA by token and DSA: what a step reports to the recorder
+// of the tokens that it has chosen.
 #pragma once
 
 #include "kernels/cuda/choice/select.h"
