@@ -17,7 +17,7 @@
 
 namespace kvscope {
 
-/// int, or an id of its own kind (base/ids.h), which then is the only number that the array takes.
+/// int, or an id of its own kind (base/ids.h): an array of one kind does not take the ids of another.
 template <class T>
 concept IndexKind = std::same_as<T, int> || Id<T>;
 
@@ -29,7 +29,7 @@ concept Subscript = std::same_as<T, Key> ||(std::same_as<Key, int>&& std::signed
 ///
 ///     Indexed<LayerId, Scores> scores_;     // [layer]
 ///     scores_.resize(config.layers);
-///     scores_[layer]                    // a RowId or a number does not compile
+///     scores_[layer]                    // a RowId does not compile
 ///
 /// Lengths are int, as counts of layers and rows are. @throws std::invalid_argument if a length is negative
 template <IndexKind Key, class T> class Indexed : public std::vector<T> {
