@@ -171,7 +171,7 @@ CudaEngineOptions engineOptions(const DecodeJob& job, const DeviceModel& model, 
     CudaEngineOptions options;
     options.method.parameters = parametersOf(job, method, config);
     options.spec = method.make(options.method.parameters, config);
-    options.method.makeSelector = method.onDevice.make;
+    options.method.makeSelector = method.deviceMaker(options.method.parameters);
     options.offload = job.offload;
     options.transfers.aheadBlocks = job.aheadBlocks;
     options.transfers.loop = job.transferLoop;

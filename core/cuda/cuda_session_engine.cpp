@@ -95,7 +95,7 @@ CudaEngineOptions gpuEngineOptions(const EngineSetup& setup) {
     options.sampling = setup.options.sampling;
     options.oracle = setup.options.oracle && !setup.spec.dense;
     options.oracleObserver = setup.options.oracleObserver;
-    options.method.makeSelector = findMethod(setup.options.method).onDevice.make;
+    options.method.makeSelector = findMethod(setup.options.method).deviceMaker(setup.parameters);
     options.method.abilities = setup.abilities;
     options.method.parameters = setup.parameters;
     options.model = setup.model.get();

@@ -1,5 +1,6 @@
 // InfLLM-V2 (MiniCPM4): group scores over mean-pooled keys choose the blocks.
 #include "core/select/common_parameters.h"
+#include "core/select/forecast.h"
 #include "core/select/selector.h"
 #include "core/select/window_products.h"
 
@@ -78,6 +79,11 @@ private:
     const SelectorContext context_;
 };
 
+/// Every head's own softmax, by the query of the layer itself: the common code does it.
+bool isData(const ParameterValues& values) {
+    return values.text("lse") == "exact" && !select::choosesByForecast(values);
+}
+
 } // namespace
 
 MethodEntry infllmV2Method() {
@@ -90,8 +96,8 @@ MethodEntry infllmV2Method() {
         "the best: all dynamic blocks depend on the query.";
     entry.parameters = {select::blockSize(),         select::sinkBlocks(),  select::windowBlocks(16),
                         select::windowAddsCurrent(), select::totalBlocks(), select::kernelSize(),
-                        select::kernelStride(),      select::denseLen(0),   select::bias(),
-                        select::biasScale(),         select::prefill()};
+                        select::kernelStride(),      select::denseLen(0),   select::ahead(),
+                        select::bias(),              select::biasScale(),   select::prefill()};
     entry.parameters.insert(
         entry.parameters.begin() + 7,
         {"lse",
@@ -107,6 +113,9 @@ MethodEntry infllmV2Method() {
         SelectionSpec spec = select::commonSpec(values, config);
         spec.queryScore = QueryScore::PooledSoftmax;
         spec.budget.queryAware = select::remainingBlocks(values, spec, 0);
+        if (values.text("lse") == "compressed" && select::choosesByForecast(values))
+            throw Error(ErrorKind::BadInput, "lse=compressed estimates a softmax, and ahead=forecast has none",
+                        "use lse=exact, or ahead=none");
         if (values.text("lse") == "compressed" && spec.grid.kernel % spec.grid.stride != 0)
             throw Error(ErrorKind::BadInput,
                         fmt::format("lse=compressed joins pooled keys, and kernel_size {} is no multiple of "
@@ -115,18 +124,26 @@ MethodEntry infllmV2Method() {
                         "use a kernel_size that is, or lse=exact");
         return spec;
     };
+    entry.isDataWith = isData;
     entry.makeSelector = [](const ParameterValues& values,
                             const SelectorContext& context) -> std::unique_ptr<Selector> {
-        if (values.text("lse") == "exact") return nullptr; // is data
+        if (isData(values)) return nullptr;
+        if (select::choosesByForecast(values)) return select::forecastSelector(context);
         return std::make_unique<CompressedLse>(context);
     };
     entry.onDevice = KVSCOPE_ON_DEVICE(infllmV2OnDevice);
     entry.abilities = [](const MethodUse& use) {
-        if (use.values.text("lse") == "exact") return dataAbilities(use.spec);
+        if (isData(use.values)) return dataAbilities(use.spec);
+        if (select::choosesByForecast(use.values)) return select::forecastAbilities(use);
         Abilities a = select::usualAbilities(use.backend);
         a.scores = true;
         a.sparsePrompt = a.quantisedKv = use.backend == Backend::Cpu;
         return a;
+    };
+    entry.takesForecast = select::choosesByForecast;
+    entry.memory = [](const MethodUse& use, ContextLength length) -> std::vector<MemoryNeed> {
+        if (!select::choosesByForecast(use.values)) return {};
+        return select::forecastMemory(use, length);
     };
     return entry;
 }

@@ -2,6 +2,7 @@
 // own on the GPU, one file in core/cuda/select more.
 #pragma once
 
+#include "base/error.h"
 #include "core/model/model_config.h"
 #include "core/plan/abilities.h"
 #include "core/plan/backend.h"
@@ -65,6 +66,8 @@ struct MethodEntry {
     std::string summary; // one or two sentences for the form and docs
     bool needsEvictionHead = false;
     bool needsForecastHeads = false;
+    /// Whether these parameters choose by the model's Forecast heads. Null: none of the method's do.
+    bool (*takesForecast)(const ParameterValues& values) = nullptr;
     bool (*hasOwnWeights)(const Model&) = nullptr; // for weights that only this method knows
     /// For a method that a checkpoint is trained with, whose indexer it brings: whether this one does. Null: none is
     /// needed.
@@ -82,6 +85,8 @@ struct MethodEntry {
     /// SpecSelector is used.
     std::unique_ptr<Selector> (*makeSelector)(const ParameterValues& values, const SelectorContext& context) = nullptr;
     DeviceHalf onDevice; // makes the selector on the GPU
+    /// Whether a method with makeSelector is data under these parameters: both makers then give null. Null: it never is.
+    bool (*isDataWith)(const ParameterValues& values) = nullptr;
     /// Whether the selector on the GPU follows a prompt layer by layer. False: it needs no more of a prompt than its
     /// blocks when all of them are there, so that prompts can be read in chunks.
     bool readsWholePrompts = true;
@@ -94,6 +99,14 @@ struct MethodEntry {
     /// scratch. Null: nothing.
     std::vector<MemoryNeed> (*memory)(const MethodUse& use, ContextLength length) = nullptr;
 
+    /// Whether the method has a selector of its own under these parameters.
+    bool hasSelector(const ParameterValues& values) const {
+        return makeSelector != nullptr && (isDataWith == nullptr || !isDataWith(values));
+    }
+    /// The maker of the selector on the GPU; null where the method has none under these parameters.
+    DeviceSelectorMaker deviceMaker(const ParameterValues& values) const {
+        return hasSelector(values) ? onDevice.make : nullptr;
+    }
     /// A method without a selector of its own runs wherever the common kernels do.
     bool runsOnCuda() const { return makeSelector == nullptr || onDevice.exists; }
 };
@@ -118,6 +131,9 @@ SelectionSpec specOf(const MethodEntry& method, std::span<const std::pair<std::s
                      const ModelConfig& config);
 /// Whether the model, or what was learned beside it, has the weights that the method needs.
 bool hasWeightsFor(const MethodEntry& method, const Model& model);
+/// Why the method cannot run on the model with these parameters for want of weights that its defaults do without;
+/// nothing where it can.
+std::optional<Error> findLack(const MethodEntry& method, const ParameterValues& values, const Model& model);
 
 /// The abilities of a method that is data: the common code of both backends executes it, on every model.
 Abilities dataAbilities(const SelectionSpec& spec);

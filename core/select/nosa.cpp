@@ -1,10 +1,8 @@
 // NOSA: query-aware blocks first, the rest of the budget by the eviction head, which bounds the locality from below.
 #include "core/select/common_parameters.h"
-
-#include "base/error.h"
+#include "core/select/forecast.h"
 
 #include <algorithm>
-#include <fmt/format.h>
 
 namespace kvscope {
 
@@ -37,6 +35,7 @@ MethodEntry nosaMethod() {
         select::kernelSize(),
         select::kernelStride(),
         select::denseLen(0),
+        select::ahead(),
         select::bias(),
         select::biasScale(),
         select::prefill()};
@@ -48,6 +47,21 @@ MethodEntry nosaMethod() {
         spec.budget.queryAware = std::max(0, spec.budget.windowAddsCurrent ? wanted - 1 : wanted);
         spec.budget.queryAgnostic = select::remainingBlocks(values, spec, spec.budget.queryAware);
         return spec;
+    };
+    entry.takesForecast = select::choosesByForecast;
+    entry.isDataWith = [](const ParameterValues& values) { return !select::choosesByForecast(values); };
+    entry.makeSelector = [](const ParameterValues& values,
+                            const SelectorContext& context) -> std::unique_ptr<Selector> {
+        if (!select::choosesByForecast(values)) return nullptr;
+        return select::forecastSelector(context);
+    };
+    entry.onDevice = KVSCOPE_ON_DEVICE(nosaOnDevice);
+    entry.abilities = [](const MethodUse& use) {
+        return select::choosesByForecast(use.values) ? select::forecastAbilities(use) : dataAbilities(use.spec);
+    };
+    entry.memory = [](const MethodUse& use, ContextLength length) -> std::vector<MemoryNeed> {
+        if (!select::choosesByForecast(use.values)) return {};
+        return select::forecastMemory(use, length);
     };
     return entry;
 }

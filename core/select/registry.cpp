@@ -93,6 +93,16 @@ bool hasWeightsFor(const MethodEntry& method, const Model& model) {
            (method.hasIndexer == nullptr || method.hasIndexer(model.config()));
 }
 
+std::optional<Error> findLack(const MethodEntry& method, const ParameterValues& values, const Model& model) {
+    if (method.takesForecast == nullptr || !method.takesForecast(values) || model.hasForecastHeads())
+        return std::nullopt;
+    return Error(ErrorKind::Unsupported,
+                 fmt::format("method {} with ahead=forecast needs Forecast heads (self_attn.q_future_proj.weight), and "
+                             "{} has none",
+                             method.name, model.name()),
+                 "use ahead=none, or learn them with kvscope-cli calibrate");
+}
+
 Abilities dataAbilities(const SelectionSpec& spec) {
     Abilities a;
     a.scores = spec.queryScore != QueryScore::None;

@@ -1,41 +1,11 @@
-// SparDA: a learned Forecast projection of one layer's input stands in for the next layer's query. (SparDA, sections of
-// the released code: one Forecast head per KV head, plain products with the pooled keys, no softmax, no scale.)
+// SparDA: every layer but the first attends to blocks that the layer before chose by its Forecast (forecast.h).
 #include "core/select/common_parameters.h"
-#include "core/select/lookahead.h"
-#include "core/select/memory_sizes.h"
-#include "core/select/window_products.h"
+#include "core/select/forecast.h"
 
 #include <algorithm>
 
 namespace kvscope {
 namespace {
-
-class SpardaSelector final : public LookaheadSelector {
-public:
-    using LookaheadSelector::LookaheadSelector;
-
-private:
-    int queryWidth() const override { return context_.shape.kvHeads * context_.shape.dim; }
-
-    /// Makes queries for layer `target` by the Forecast projection of the layer before, or for layer 0 by layer 0's
-    /// own.
-    void predict(LayerId target, bool ownInput, const float* input, int n, std::span<const std::int32_t> ropeRows,
-                 float* out) override {
-        const LayerWeights& weights = context_.model.layer(int(target) - (ownInput ? 0 : 1));
-        const LinearTarget to{ownInput ? weights.ownForecast : weights.forecast, nullptr, out, queryWidth(), false};
-        context_.kernels.linear({input, n, context_.model.config().hidden, nullptr, 0.f, {&to, 1}});
-        rotate(out, n, context_.shape.kvHeads, ropeRows);
-    }
-
-    /// The index of the layer lacks the newest token, which changes nothing: the newest blocks are always attended.
-    void scoreWindows(HeadStep& item, const float* query) const override {
-        const SelectionSpec& spec = context_.spec;
-        const int windows = std::min(spec.grid.windows(item.position + 1), item.head->index.windows());
-        const int dim = context_.shape.dim;
-        item.windowScores.resize(windows);
-        windowProducts(query + context_.keys(1).first(0, item.kvHead), item.head->index, dim, item.windowScores);
-    }
-};
 
 Parameter backbone() {
     return {"backbone",
@@ -110,25 +80,12 @@ MethodEntry spardaMethod() {
         spec.budget.queryAgnostic = select::remainingBlocks(values, spec, spec.budget.queryAware);
         return spec;
     };
-    entry.makeSelector = [](const ParameterValues&, const SelectorContext& context) -> std::unique_ptr<Selector> {
-        return std::make_unique<SpardaSelector>(context);
+    entry.makeSelector = [](const ParameterValues&, const SelectorContext& context) {
+        return select::forecastSelector(context);
     };
     entry.onDevice = KVSCOPE_ON_DEVICE(spardaOnDevice);
-    entry.abilities = [](const MethodUse& use) {
-        Abilities a = select::usualAbilities(use.backend);
-        a.input = a.scores = a.sparsePrompt = true;
-        a.quantisedKv = use.backend == Backend::Cpu;
-        a.prompt = use.spec.sparsePrefill;
-        a.ahead = Ahead::NextLayer;
-        return a;
-    };
-    entry.memory = [](const MethodUse& use, ContextLength length) -> std::vector<MemoryNeed> {
-        const select::Sizes s(use, length);
-        const std::int64_t width = use.config.kvHeads * s.dim; // of a token's forecasts
-        if (s.gpu || !use.spec.sparsePrefill) return {};
-        return {select::scratchOf("prompt_forecasts", "forecasts of the prompt", Lifetime::Prompt, Per::One,
-                                  length.prompt * width * s.number)};
-    };
+    entry.abilities = select::forecastAbilities;
+    entry.memory = select::forecastMemory;
     return entry;
 }
 

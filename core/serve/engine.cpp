@@ -32,17 +32,21 @@ SessionOptions checked(SessionOptions options) {
     return options;
 }
 
+MethodUse useOf(const Model& model, const EngineOptions& options, const ParameterValues& parameters,
+                const SelectionSpec& spec) {
+    return {parameters, spec, model.config(), options.session.backend, options.scheduler.offload, &model};
+}
+
 Abilities abilitiesWith(const Model& model, const EngineOptions& options, const MethodEntry& method,
                         const ParameterValues& parameters, const SelectionSpec& spec) {
-    return abilitiesOf(method,
-                       {parameters, spec, model.config(), options.session.backend, options.scheduler.offload, &model});
+    return abilitiesOf(method, useOf(model, options, parameters, spec));
 }
 
 LayerPlans layersOf(const Model& model, const EngineOptions& options, const MethodEntry& method,
                     const ParameterValues& parameters, const SelectionSpec& spec) {
     return {model.config(),
             spec,
-            {options.scheduler.offload, method.makeSelector != nullptr,
+            {options.scheduler.offload, method.hasSelector(parameters),
              abilitiesWith(model, options, method, parameters, spec).ahead}};
 }
 
@@ -109,9 +113,7 @@ Engine::Engine(std::shared_ptr<const Model> model, EngineOptions options, Engine
     pool_.used = options_.scheduler.offload && options_.scheduler.cache == CachePlan::GlobalLru &&
                  plans_.offloaded() + plans_.ownTiers() > 0;
     pool_.modelled = pool_.used && options_.session.backend == Backend::Cpu;
-    const bool movesItself =
-        plans_.ownTiers() > 0 || abilitiesWith(*model_, options_, method_, parameters_, spec_).ahead != Ahead::No;
-    checkServable(*model_, options_, method_, spec_, pool_.used, movesItself);
+    checkServable(options_, method_, useOf(*model_, options_, parameters_, spec_), pool_.used);
     RowEngineSetup setup{model_,
                          abilitiesWith(*model_, options_, method_, parameters_, spec_),
                          options_.scheduler.rows,
@@ -199,7 +201,7 @@ void Engine::take(Submission submission, std::int64_t ns) {
 /// What draws selections in place of the method's, where that is asked for. @throws Error(Unsupported)
 std::shared_ptr<const PlantedSelections> Engine::makePlanted() const {
     if (options_.planted.empty()) return nullptr;
-    const bool common = !spec_.dense && (method_.makeSelector == nullptr || spec_.givesBlockScores);
+    const bool common = !spec_.dense && (!method_.hasSelector(parameters_) || spec_.givesBlockScores);
     if (!common || spec_.ownDeviceTier || spec_.unitTokens() != spec_.blockSize || spec_.budget.queryAware == 0)
         throw Error(ErrorKind::Unsupported,
                     fmt::format("method {} as set does not choose blocks by scores alone, so that no selections can be "

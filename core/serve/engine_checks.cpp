@@ -21,24 +21,22 @@ Knob knobOf(Limit limit) {
 
 } // namespace
 
-void checkServable(const Model& model, const EngineOptions& options, const MethodEntry& method,
-                   const SelectionSpec& spec, bool pooled, bool movesItself) {
-    const Backend backend = options.session.backend;
-    const std::string reason = whyNotServed(method, backend);
-    if (!reason.empty() || model.config().diffusion)
+void checkServable(const EngineOptions& options, const MethodEntry& method, const MethodUse& use, bool pooled) {
+    const std::string reason = whyNotServed(method, use.backend);
+    if (!reason.empty() || use.config.diffusion)
         throw Error(
             ErrorKind::Unsupported,
             reason.empty()
-                ? fmt::format("{} denoises blocks of tokens, and requests are decoded token by token", model.name())
+                ? fmt::format("{} denoises blocks of tokens, and requests are decoded token by token", use.model->name())
                 : fmt::format("method {} cannot serve: {}", method.name, reason),
             "kvscope-cli methods --json says which methods serve");
-    if (pooled && (spec.ownDeviceTier || spec.unitTokens() != spec.blockSize))
+    if (pooled && (use.spec.ownDeviceTier || use.spec.unitTokens() != use.spec.blockSize))
         throw Error(
             ErrorKind::Unsupported,
             fmt::format("method {} keeps what is on the device by its own rule, so that no pool of all rows can",
                         method.name),
             "use cache=partition");
-    if (const auto refusal = whyNotWithKnobs(method, backend, options.scheduler, movesItself)) throw *refusal;
+    if (const auto refusal = whyNotWithKnobs(method, use, options.scheduler)) throw *refusal;
 }
 
 void checkChunks(const SchedulerOptions& knobs, int pieceTokens) {

@@ -11,9 +11,8 @@
 namespace kvscope::serve {
 
 /// @throws Error(Unsupported) where the method or the model cannot serve on the backend, where it has no pool of slots
-/// and `pooled` asks for one, or with these knobs. movesItself: as in whyNotWithKnobs
-void checkServable(const Model& model, const EngineOptions& options, const MethodEntry& method,
-                   const SelectionSpec& spec, bool pooled, bool movesItself);
+/// and `pooled` asks for one, or with these knobs. use: of the method, with its model
+void checkServable(const EngineOptions& options, const MethodEntry& method, const MethodUse& use, bool pooled);
 
 /// pieceTokens: the engine cuts prompts at multiples of so many tokens. @throws Error(BadInput) where chunks would end
 /// elsewhere

@@ -11,8 +11,8 @@ Error refusal(const char* what, const char* mend) {
     return {ErrorKind::Unsupported, fmt::format("the CUDA backend does not serve {}", what), mend};
 }
 
-std::optional<Error> whyNotInChunks(const MethodEntry& method, int chunkTokens) {
-    if (method.onDevice.exists && method.readsWholePrompts)
+std::optional<Error> whyNotInChunks(const MethodEntry& method, const MethodUse& use, int chunkTokens) {
+    if (method.hasSelector(use.values) && method.readsWholePrompts)
         return Error(ErrorKind::Unsupported,
                      fmt::format("method {} works through prompts layer by layer on a GPU, and cannot read them in "
                                  "chunks",
@@ -32,19 +32,20 @@ std::string whyNotServed(const MethodEntry& method, Backend backend) {
     return {};
 }
 
-std::optional<Error> whyNotWithKnobs(const MethodEntry& method, Backend backend, const SchedulerOptions& knobs,
-                                     bool movesItself) {
-    if (backend != Backend::Cuda) {
+std::optional<Error> whyNotWithKnobs(const MethodEntry& method, const MethodUse& use, const SchedulerOptions& knobs) {
+    if (use.backend != Backend::Cuda) {
         if (knobs.d2h == StorePlan::Runs) return {};
         return Error(ErrorKind::Unsupported,
                      "on the CPU the blocks of prompts are written where they lie, and nothing copies them",
                      "use d2h=runs, or --backend cuda");
     }
     if (knobs.prefill == PrefillPlan::Chunks)
-        if (std::optional<Error> why = whyNotInChunks(method, knobs.chunkTokens)) return why;
+        if (std::optional<Error> why = whyNotInChunks(method, use, knobs.chunkTokens)) return why;
     if (knobs.parking != Parking::Device)
         return refusal("with activations of prompts parked anywhere but on the device", "use parking=device");
     if (!knobs.offload) return {};
+    // It moves its blocks by kernels of its own, or loads them while a layer computes.
+    const bool movesItself = use.spec.ownDeviceTier || abilitiesOf(method, use).looksAhead();
     if (knobs.cache == CachePlan::GlobalLru && knobs.batchInvariant)
         return refusal("rows that multiply by themselves with one pool of slots",
                        "use cache=partition, or batch_invariant=false");

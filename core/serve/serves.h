@@ -14,9 +14,7 @@ namespace kvscope::serve {
 /// Why requests of a method cannot be served on a backend, as a sentence without a full stop; empty: they can.
 std::string whyNotServed(const MethodEntry& method, Backend backend = Backend::Cpu);
 
-/// Why these knobs cannot be had on a backend, with the mend; nothing: they can. movesItself: the method moves its
-/// blocks by kernels of its own, or loads them while a layer computes
-std::optional<Error> whyNotWithKnobs(const MethodEntry& method, Backend backend, const SchedulerOptions& knobs,
-                                     bool movesItself);
+/// Why these knobs cannot be had where the method is used so, with the mend; nothing: they can.
+std::optional<Error> whyNotWithKnobs(const MethodEntry& method, const MethodUse& use, const SchedulerOptions& knobs);
 
 } // namespace kvscope::serve

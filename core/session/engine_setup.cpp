@@ -81,14 +81,14 @@ EngineSetup engineSetup(const std::shared_ptr<const Model>& model,
     const int longest = *std::max_element(setup.maxTokens.begin(), setup.maxTokens.end());
     const MethodUse use{parameters, spec, config, options.backend, options.offload, model.get(), options.kvType};
     // without a GPU this refusal comes before the refusals about the method
-    if (cuda && method.makeSelector) requireGpu();
+    if (cuda && method.hasSelector(parameters)) requireGpu();
     refuseUnable(method, use, longest, model.get());
     setup.abilities = abilitiesOf(method, use);
     const std::int64_t blockBytes = kvFormat(options.backend, config, spec, options.kvType).blockBytes(),
                        tailBytes = deviceTailBytes(options.backend, config, spec, options.kvType);
     const int maxBlocks = spec.grid.blocks(longest);
     setup.plans =
-        LayerPlans(config, spec, {options.offload, method.makeSelector != nullptr, setup.abilities.ahead, longest});
+        LayerPlans(config, spec, {options.offload, method.hasSelector(parameters), setup.abilities.ahead, longest});
     const int offloadedLayers = setup.plans.offloaded();
     if (offloadedLayers > 0) {
         const int needed = std::min(spec.neededSlots(), maxBlocks);

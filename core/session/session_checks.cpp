@@ -72,6 +72,7 @@ ParameterValues methodParameters(const MethodEntry& method, const Model& model, 
             throw;
         }
     }
+    if (const auto lack = findLack(method, parameters, model)) throw *lack;
     return parameters;
 }
 

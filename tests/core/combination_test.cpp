@@ -88,6 +88,7 @@ Outcome attempt(const SessionOptions& options) {
 std::vector<Settings> schedules(const std::string& method) {
     if (method == "arkvale") return {{{"prefetch_layers", "0"}}, {{"prefetch_layers", "1"}}};
     if (method == "asynctls") return {{{"lag", "0"}}, {{"lag", "1"}}};
+    if (method == "nosa" || method == "infllmv2") return {{{"ahead", "none"}}, {{"ahead", "forecast"}}};
     if (method == "sparda") return {{{"backbone", "nosa"}}, {{"backbone", "infllmv2"}}};
     return {{}};
 }

@@ -111,8 +111,9 @@ TEST(LayerPlan, EveryMethodStatesItsOwn) {
     const ModelConfig config = shape(4);
     for (const MethodEntry& method : methods()) {
         if (!method.decodesTokens) continue; // of block-diffusion models alone, where nothing is offloaded
-        const SelectionSpec spec = method.make(resolveDefaults(method, config), config);
-        const LayerPlans plans(config, spec, {true, method.makeSelector != nullptr});
+        const ParameterValues values = resolveDefaults(method, config);
+        const SelectionSpec spec = method.make(values, config);
+        const LayerPlans plans(config, spec, {true, method.hasSelector(values)});
         EXPECT_EQ(plans.dense(), spec.dense ? 4 : spec.denseLayers) << method.name;
         EXPECT_EQ(plans.offloaded(), spec.ownDeviceTier ? 0 : plans.sparse()) << method.name;
     }

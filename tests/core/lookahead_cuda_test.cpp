@@ -153,6 +153,8 @@ TEST_P(LookaheadOnCuda, OneTransferKernelForTheStepMovesTheSame) {
 
 INSTANTIATE_TEST_SUITE_P(Methods, LookaheadOnCuda,
                          ::testing::Values(Case{"sparda", {}}, Case{"sparda", {{"backbone", "infllmv2"}}},
+                                           Case{"nosa", {{"ahead", "forecast"}}},
+                                           Case{"infllmv2", {{"ahead", "forecast"}}},
                                            Case{"sparda", {{"prefill", "sparse"}}}, Case{"infinigen", {}},
                                            Case{"arkvale", {{"prefetch_layers", "1"}, {"page_budget", "24"}}},
                                            Case{"arkvale",

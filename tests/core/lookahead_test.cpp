@@ -448,6 +448,68 @@ TEST(Sparda, SparsePrefillUsesTheForecastOfTheLayerBefore) {
     EXPECT_NE(tight.logits, full.logits);
 }
 
+/// Tokens, blocks and their origins of two runs.
+void expectSameChoices(const Outcome& a, const Outcome& b) {
+    EXPECT_EQ(a.logits, b.logits);
+    ASSERT_EQ(a.sink.steps.size(), b.sink.steps.size());
+    std::int64_t compared = 0;
+    for (std::size_t i = 0; i < a.sink.steps.size(); ++i) {
+        const StepRecord &mine = a.sink.steps[i], &other = b.sink.steps[i];
+        EXPECT_EQ(mine.blocks, other.blocks) << "step " << i;
+        for (std::size_t s = 0; s < mine.selections.size(); ++s, ++compared)
+            EXPECT_EQ(mine.selections[s].predicted, other.selections[s].predicted);
+    }
+    EXPECT_GT(compared, 50);
+}
+
+TEST(Forecast, NosaAndInfllmV2ChooseByItAsSpardaOverThemDoes) {
+    if (test::onCuda()) GTEST_SKIP() << "runs on the CPU backend";
+    using Settings = std::vector<std::pair<std::string, std::string>>;
+    const Settings budget{{"total_blocks", "20"}, {"window_blocks", "4"}};
+    for (const char* prefill : {"full", "sparse"})
+        for (const char* backbone : {"nosa", "infllmv2"}) {
+            SCOPED_TRACE(std::string(backbone) + ", prefill " + prefill);
+            Settings own = budget, over = budget;
+            own.insert(own.end(), {{"ahead", "forecast"}, {"prefill", prefill}});
+            over.insert(over.end(), {{"backbone", backbone}, {"prefill", prefill}});
+            expectSameChoices(run(backbone, 1500, 20, 4, own), run("sparda", 1500, 20, 4, over));
+        }
+}
+
+TEST(Forecast, WithoutItEveryLayerChoosesForItself) {
+    if (test::onCuda()) GTEST_SKIP() << "runs on the CPU backend";
+    const Outcome usual = run("nosa", 1500, 20, 4), ahead = run("nosa", 1500, 20, 4, {{"ahead", "forecast"}});
+    expectSameChoices(usual, run("nosa", 1500, 20, 4, {{"ahead", "none"}}));
+    EXPECT_NE(usual.logits, ahead.logits);
+    for (const StepRecord& record : usual.sink.steps)
+        for (const SelectionRecord& s : record.selections) EXPECT_EQ(s.predicted, -1);
+}
+
+TEST(Forecast, AModelWithoutHeadsIsRefused) {
+    const auto plain = Model::load(test::source("tests/golden/hf_llama"));
+    SessionOptions options;
+    options.method = "infllmv2";
+    options.settings = {{"ahead", "forecast"}};
+    NullSink sink;
+    try {
+        DecodeSession session(plain, {{1, 2, 3}}, options, sink);
+        FAIL() << "a model without Forecast heads was accepted";
+    } catch (const Error& error) {
+        EXPECT_EQ(error.kind, ErrorKind::Unsupported);
+        EXPECT_EQ(oneLine(error),
+                  "method infllmv2 with ahead=forecast needs Forecast heads (self_attn.q_future_proj.weight), and " +
+                      plain->name() + " has none; use ahead=none, or learn them with kvscope-cli calibrate");
+    }
+}
+
+TEST(Forecast, ACompressedSoftmaxHasNoPlaceThere) {
+    SessionOptions options;
+    options.method = "infllmv2";
+    options.settings = {{"ahead", "forecast"}, {"lse", "compressed"}};
+    NullSink sink;
+    EXPECT_THROW(DecodeSession(model(), {{1, 2, 3}}, options, sink), Error);
+}
+
 TEST(Sparda, NeedsForecastHeadsAndSaysSo) {
     const auto plain = Model::load(test::source("tests/golden/hf_llama"));
     SessionOptions options;

@@ -28,7 +28,7 @@ EngineSetup setupOf(const MethodEntry& method, const ParameterValues& values,
     const int needed = spec.budgetBlocks() + spec.spareSlots;
     setup.slots = std::min(spec.grid.blocks(longest), std::max(spec.deviceSlots, needed));
     setup.abilities = abilitiesOf(method, {values, spec, config, Backend::Cpu, true, model().get()});
-    setup.plans = LayerPlans(config, spec, {true, method.makeSelector != nullptr, setup.abilities.ahead, longest});
+    setup.plans = LayerPlans(config, spec, {true, method.hasSelector(values), setup.abilities.ahead, longest});
     setup.makeSelector = [&method, values](const SelectorContext& context) {
         auto selector = method.makeSelector ? method.makeSelector(values, context) : nullptr;
         return selector ? std::move(selector) : makeSpecSelector(context);

@@ -149,6 +149,8 @@ std::vector<Case> cases() {
     all.push_back({"quest", {{"group", "per_query_head"}}});
     all.push_back({"infllmv2", {{"lse", "compressed"}}});
     all.push_back({"sparda", {{"prefill", "sparse"}}});
+    all.push_back({"nosa", {{"ahead", "forecast"}, {"prefill", "sparse"}}});
+    all.push_back({"infllmv2", {{"ahead", "forecast"}}});
     all.push_back({"arkvale", {{"prefetch_layers", "1"}}});
     return all;
 }

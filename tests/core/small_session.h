@@ -80,7 +80,7 @@ public:
         for (const auto& prompt : prompts_) setup.maxTokens.push_back(int(prompt.size()) + choices.newTokens);
         const int longest = *std::max_element(setup.maxTokens.begin(), setup.maxTokens.end());
         setup.plans = LayerPlans(model->config(), spec_,
-                                 {choices.offload, method.makeSelector != nullptr, setup.abilities.ahead, longest});
+                                 {choices.offload, method.hasSelector(values_), setup.abilities.ahead, longest});
         const int blocks = spec_.grid.blocks(longest),
                   wanted = std::max({spec_.budgetBlocks() + spec_.spareSlots, spec_.deviceSlots,
                                      spec_.grid.blocks(spec_.denseBelowTokens)});

@@ -341,12 +341,12 @@ ServerRequest ServeForm::request() const {
     return request;
 }
 
-SelectionSpec ServeForm::specOf(const Model& model) const {
-    const MethodEntry& entry = method();
-    ParameterValues values = resolveDefaults(entry, model.config());
+/// The method's parameters as the form has them. @throws Error(BadInput)
+ParameterValues ServeForm::valuesFor(const Model& model) const {
+    ParameterValues values = resolveDefaults(method(), model.config());
     for (const auto& [key, value] : parameters_->settings())
-        values.set(parametersFor(entry, model.config()), key, value);
-    return entry.make(values, model.config());
+        values.set(parametersFor(method(), model.config()), key, value);
+    return values;
 }
 
 /// Why the method cannot serve as it is set; empty: it can, as far as is known here.
@@ -366,7 +366,9 @@ QString ServeForm::findRefusalOfMethod() const {
     const bool pooled =
         knobs_->findChild<QComboBox*>(QStringLiteral("param_cache"))->currentText() == QLatin1String("global-lru");
     try {
-        const SelectionSpec spec = specOf(*model);
+        const ParameterValues values = valuesFor(*model);
+        if (const auto lack = findLack(entry, values, *model)) throw *lack;
+        const SelectionSpec spec = entry.make(values, model->config());
         if (pooled && (spec.ownDeviceTier || spec.unitTokens() != spec.blockSize))
             return tr("%1 keeps what is on the device by its own rule, so that no pool of all rows can. Choose "
                       "cache=partition.")
@@ -388,14 +390,17 @@ QString ServeForm::findRefusalOfKnobs() const {
     } catch (const Error& error) {
         return withTitles(QString::fromStdString(oneLine(error)), serve::schedulerParameters());
     }
-    // Which layers a method keeps by itself is known with its model.
-    bool movesItself = false;
+    const Model* model = known(); // how a method moves its blocks is known with its model
+    if (model == nullptr) return {};
     try {
-        movesItself = known() != nullptr && specOf(*known()).ownDeviceTier;
+        const ParameterValues values = valuesFor(*model);
+        const SelectionSpec spec = method().make(values, model->config());
+        const MethodUse use{values, spec, model->config(), backend(), options.offload, model};
+        if (const auto refusal = serve::whyNotWithKnobs(method(), use, options))
+            return withTitles(QString::fromStdString(oneLine(*refusal)), serve::schedulerParameters());
     } catch (const Error&) { // findRefusalOfMethod says it
     }
-    const auto refusal = serve::whyNotWithKnobs(method(), backend(), options, movesItself);
-    return refusal ? withTitles(QString::fromStdString(oneLine(*refusal)), serve::schedulerParameters()) : QString();
+    return {};
 }
 
 /// Why no server can listen there; empty: one can.

@@ -74,7 +74,7 @@ private:
     const MethodEntry& method() const;
     /// The model that is chosen if it is loaded here, else null.
     const Model* known() const;
-    SelectionSpec specOf(const Model& model) const;
+    ParameterValues valuesFor(const Model& model) const;
 
     std::shared_ptr<const Model> loaded_;
     QString loadedName_, pickedName_, shownMethod_;

@@ -143,6 +143,7 @@ bool SessionForm::hasModel() const { return chosen_.loaded != nullptr && chosen_
 QString SessionForm::findProblem() {
     parameterMessage_->clear();
     budget_->hide();
+    forecastNote_->hide();
     footer_->setEstimate({});
     if (!chosen_.problem.isEmpty()) return tr("The model could not be loaded.");
     if (!hasModel()) return tr("The model is being loaded.");
@@ -164,6 +165,7 @@ QString SessionForm::findProblem() {
     try {
         for (const auto& [key, value] : parameters_->settings())
             values.set(parametersFor(entry, chosen_.loaded->config()), key, value);
+        if (const auto lack = findLack(entry, values, *chosen_.loaded)) throw *lack;
         spec = entry.make(values, chosen_.loaded->config());
     } catch (const Error& error) {
         return refuse(QString::fromStdString(oneLine(error)));
@@ -206,6 +208,7 @@ QString SessionForm::findProblem() {
                             .arg(formatCount(attended), formatCount(tokens), formatShare(attended, tokens));
     budget_->setText(budgetText);
     budget_->show();
+    proposeForecast(entry, values);
     QString device = estimate.blockSlots > 0
                          ? tr("device %1 (%2 slots)").arg(formatBytes(onDevice), formatCount(estimate.blockSlots))
                          : tr("device %1, all resident").arg(formatBytes(onDevice));
@@ -216,6 +219,16 @@ QString SessionForm::findProblem() {
             .arg(estimate.blockSlots)
             .arg(estimate.neededSlots);
     return {};
+}
+
+/// Says that blocks could be chosen a layer early, where they travel and the model has learned to.
+void SessionForm::proposeForecast(const MethodEntry& entry, const ParameterValues& values) {
+    const bool could = entry.takesForecast != nullptr && !entry.takesForecast(values) && advanced_->offloads() &&
+                       chosen_.loaded->hasForecastHeads();
+    if (could)
+        forecastNote_->setText(tr("The model has Forecast heads: with Ahead at forecast, blocks travel while the layer "
+                                  "before runs. The text may differ."));
+    forecastNote_->setVisible(could);
 }
 
 void SessionForm::revalidate() {

@@ -100,6 +100,7 @@ private:
     void rememberSettings();
     void revalidate();
     QString findProblem();
+    void proposeForecast(const MethodEntry& entry, const ParameterValues& values);
     const MethodEntry& method() const;
     SessionOptions options() const;
     QVariantMap valuesOf(const SessionOptions& options) const;
@@ -124,7 +125,7 @@ private:
     QSpinBox *sequences_ = nullptr, *maxNewTokens_ = nullptr;
     // Method
     QComboBox* method_ = nullptr;
-    MutedLabel *methodSummary_ = nullptr, *budget_ = nullptr;
+    MutedLabel *methodSummary_ = nullptr, *budget_ = nullptr, *forecastNote_ = nullptr;
     ParameterPanel* parameters_ = nullptr;
     InlineMessage* parameterMessage_ = nullptr;
 

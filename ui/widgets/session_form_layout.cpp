@@ -164,6 +164,7 @@ void SessionForm::makeMethodSection(QVBoxLayout* layout) {
     parameterMessage_->setObjectName(QStringLiteral("parameterMessage"));
     section->body()->addWidget(parameterMessage_);
     budget_ = addMuted(section->body(), "budget");
+    forecastNote_ = addMuted(section->body(), "forecastNote");
     connect(method_, &QComboBox::currentIndexChanged, this, &SessionForm::showMethod);
     connect(parameters_, &ParameterPanel::changed, this, &SessionForm::revalidate);
 }

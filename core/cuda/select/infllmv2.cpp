@@ -1,5 +1,8 @@
-// InfLLM-V2 on the GPU with lse=compressed: scores the blocks. With lse=exact the method is data and needs no selector.
+// InfLLM-V2 on the GPU with lse=compressed: scores the blocks. With lse=exact the method is data and needs no selector,
+// unless ahead=forecast has the layer before choose.
 #include "core/cuda/device_selector.h"
+#include "core/cuda/select/forecast.h"
+#include "core/select/forecast.h"
 
 #include "kernels/cuda/methods/coarse_sums.h"
 
@@ -52,6 +55,7 @@ private:
 } // namespace
 
 std::unique_ptr<DeviceSelector> infllmV2OnDevice(const ParameterValues& values, const DeviceSelectorContext& context) {
+    if (select::choosesByForecast(values)) return forecastOnDevice(context);
     if (values.text("lse") == "exact") return nullptr;
     return std::make_unique<CompressedLse>(context);
 }

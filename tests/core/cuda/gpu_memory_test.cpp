@@ -70,6 +70,8 @@ std::vector<Case> cases() {
     all.push_back({"quest", {{"group", "per_query_head"}, {"bound", "product"}}});
     all.push_back({"infllmv2", {{"lse", "compressed"}}});
     all.push_back({"sparda", {{"prefill", "sparse"}}});
+    all.push_back({"nosa", {{"ahead", "forecast"}}});
+    all.push_back({"infllmv2", {{"ahead", "forecast"}}});
     all.push_back({"arkvale", {{"prefetch_layers", "1"}}});
     all.push_back({"arkvale", {{"groups", "layer"}}});
     all.push_back({"asynctls", {{"lag", "0"}}});
@@ -454,8 +456,8 @@ std::unique_ptr<DeviceSelector> makeGreedy(const ParameterValues& values, const 
 
 TEST_P(GpuMemoryOnCuda, AMegabyteThatNobodyDeclaredShows) {
     const MethodEntry& method = findMethod(GetParam().method);
-    if (method.onDevice.make == nullptr) GTEST_SKIP() << "the method is data and has no selector";
     const SmallSession session(modelFor(method), method, {.settings = GetParam().settings, .backend = Backend::Cuda});
+    if (!method.hasSelector(session.setup.parameters)) GTEST_SKIP() << "the method is data and has no selector";
     usual = method.onDevice.make;
     const auto weights = DeviceModel::of(modelFor(method));
     CudaEngineOptions options = gpuEngineOptions(session.setup);

@@ -205,7 +205,8 @@ void serveRandomly(const std::string& method, const std::vector<Alone>& expected
     set("batch_invariant", invariant ? "true" : "false");
     if (seed % 4 == 1) set("token_layers", one({"2048", "9000"}));
     set("d2h", one({"runs", "calls", "kernel", "bounce"}));
-    const bool byData = findMethod(method).onDevice.make == nullptr;
+    const MethodEntry& entry = findMethod(method);
+    const bool byData = !entry.hasSelector(resolveDefaults(entry, embedded()->config()));
     if ((byData || !findMethod(method).readsWholePrompts) && seed % 4 == 2)
         set("prefill", "chunks"), set("chunk_tokens", one({"2048", "4096"}));
     if (byData && moves && seed % 4 == 3) set("transfers", one({"calls", "batched"}));
