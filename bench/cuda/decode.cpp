@@ -38,7 +38,8 @@ DecodeJob jobOf(const SettingsReader& settings) {
     job.trace = settings.text("trace", "");
     job.pcie = parsePcieCounting(settings.text("pcie", nameOf(job.pcie)));
     job.aheadBlocks = settings.integer("ahead-blocks", 0, 0, 64);
-    job.transferLoop = settings.flag("transfer-loop", job.transferLoop);
+    if (const std::string loop = settings.text("transfer-loop", ""); !loop.empty())
+        job.transferLoop = settings.flag("transfer-loop", false);
     job.storedSequences = settings.integer("stored-sequences", 0, 0, 256);
     std::istringstream parameters(settings.text("parameters", "")); // key:value,key:value
     for (std::string part; std::getline(parameters, part, ',');) {

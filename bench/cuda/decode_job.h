@@ -26,10 +26,10 @@ struct DecodeJob {
     bool leastRecentlyUsed = false;
     bool moveBlocks = true;                                      // false: as PlantedSteps::moveBlocks
     std::vector<std::pair<std::string, std::string>> parameters; // of the method, beside its defaults
-    int aheadBlocks = 0;       // thread blocks of a lookahead's transfers; 0: by the batch
-    bool transferLoop = false; // as DeviceTransfers::loop
-    int storedSequences = 0;   // as PlantedSteps::stored; planted, and the method offloads all layers
-    double gamma = -1;         // planted locality; negative: the model's own selection
+    int aheadBlocks = 0;              // thread blocks of a lookahead's transfers; 0: by the batch
+    std::optional<bool> transferLoop; // as DeviceTransfers::loop
+    int storedSequences = 0;          // as PlantedSteps::stored; planted, and the method offloads all layers
+    double gamma = -1;                // planted locality; negative: the model's own selection
     RecordLevel level = RecordLevel::Selections;
     std::string trace; // record the measured steps into this file, with the kernels where CUPTI is there
     PcieCounting pcie = PcieCounting::Auto; // in a trace at level full

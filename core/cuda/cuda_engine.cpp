@@ -55,6 +55,7 @@ void CudaEngine::open() {
     arena_.take();
     passes_.open();
     sequences_.open();
+    sequences_.transfers.checkLoop();
     clock_.calibrate(launch_, sequences_.prompts.marks());
     if (options_.trace != nullptr) options_.trace->timesBeginAt(clock_.originNs());
     prepareSteps();

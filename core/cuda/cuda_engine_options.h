@@ -30,9 +30,11 @@ struct DeviceMethod {
 
 /// How KV blocks cross the link.
 struct DeviceTransfers {
-    RowTransfers plan;          // loads by calls of the driver: only on demand, without step graphs
-    int aheadBlocks = 0;        // thread blocks of a transfer beside other kernels; 0: by the batch
-    bool loop = false;          // see CudaEngine::transferLoop; KVSCOPE_TRANSFER_LOOP asks for it too
+    RowTransfers plan;   // loads by calls of the driver: only on demand, without step graphs
+    int aheadBlocks = 0; // thread blocks of a transfer beside other kernels; 0: by the batch
+    /// CudaEngine::transferLoop. Nothing: as KVSCOPE_TRANSFER_LOOP says, and without it wherever kernels run beside
+    /// each other and no tool records single ones.
+    std::optional<bool> loop;
     Scatter* scatter = nullptr; // with StorePlan::Bounce; must outlive the engine
 };
 

@@ -7,11 +7,22 @@
 #include <algorithm>
 #include <cstdlib>
 #include <fmt/format.h>
+#include <optional>
+#include <string_view>
 
 namespace kvscope {
 namespace {
 
 using Bf16 = __nv_bfloat16;
+
+/// What caller and environment say about the transfer loop; nothing: what is best.
+std::optional<bool> loopAskedFor(const CudaEngineOptions& options) {
+    if (options.transfers.loop) return options.transfers.loop;
+    if (const char* said = std::getenv("KVSCOPE_TRANSFER_LOOP")) return std::string_view(said) != "0";
+    // A trace of single kernels shows the transfers of each layer where these have a kernel each.
+    if (options.trace != nullptr) return false;
+    return std::nullopt;
+}
 
 } // namespace
 
@@ -30,8 +41,7 @@ CudaSequences::CudaSequences(const CudaSequencesParts& parts)
     if (!selector || p_.options.method.abilities.ahead != Ahead::NextLayer) return;
     order.lookAhead();
     const bool offloads = p_.options.plans.offloaded() > 0;
-    const bool wanted = p_.options.transfers.loop || std::getenv("KVSCOPE_TRANSFER_LOOP") != nullptr;
-    transfers.planBeside(offloads && p_.launch.clusters && wanted && !p_.options.sharesSteps);
+    transfers.planBeside(offloads && p_.launch.clusters && !p_.options.sharesSteps, loopAskedFor(p_.options));
     // Transfers occupy some multiprocessors. A kernel with a thread block for each multiprocessor would have thread
     // blocks that wait for those, so kernels count on fewer. They count on as few where nothing is transferred, so
     // that with and without offloading the same sums are made in the same order.

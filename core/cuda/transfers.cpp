@@ -37,6 +37,10 @@ void Transfers::open() {
     second_ = cuda::Stream::make(cuda::StreamKind::Urgent);
 }
 
+void Transfers::checkLoop() {
+    if (unsure_ && !cuda::kernelsRunTogether(launch_, onSecond(), flags)) loop_ = false;
+}
+
 int Transfers::blocks() const {
     if (options_.transfers.aheadBlocks > 0) return options_.transfers.aheadBlocks;
     return usualBlocks(layout_.rows);

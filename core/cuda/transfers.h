@@ -12,6 +12,7 @@
 #include "kernels/cuda/transfer/gather.h"
 #include "kernels/cuda/transfer/transfer_loop.h"
 
+#include <optional>
 #include <vector>
 
 namespace kvscope {
@@ -24,13 +25,19 @@ public:
     Transfers(const CudaEngineOptions& options, const BatchLayout& layout, const std::vector<DeviceLayerState>& layers,
               const ChoiceOrder& order, const BlockChoice& choice, const cuda::Launch& launch, StageRanges& stages);
 
-    /// Says that there will be transfers while a step computes. loop: one kernel makes all transfers of a step.
-    void planBeside(bool loop) { beside_ = true, loop_ = loop; }
+    /// Says that there will be transfers while a step computes. able: one kernel could make all transfers of a step;
+    /// asked: whether it shall. Nothing: where checkLoop finds that it can.
+    void planBeside(bool able, std::optional<bool> asked) {
+        beside_ = true, loop_ = able && asked.value_or(true), unsure_ = loop_ && !asked;
+    }
     /// Asks the arena for counters, and for what the transfer loop reads.
     void plan(DeviceArena& arena);
     /// Opens the copy stream, and the second stream where transfers are made while a step computes.
     /// @throws Error(OutOfMemory | Device)
     void open();
+    /// Gives the transfer loop up where nobody asked for it and kernels run one at a time, as some tools have it: the
+    /// loop would wait for ever. Called once, with the arena taken and before the first step.
+    void checkLoop();
     bool hasLoop() const { return loop_; }
     /// How many thread blocks a transfer beside other kernels has. Every thread block more slows the other kernels, so
     /// these are as few as keep the link busy (bench/results, 2026-11-22).
@@ -94,7 +101,7 @@ private:
     HostLists lists_;       // host memory, unless a kernel gathers
     std::vector<void*> to_; // of the copies of one layer, loads before write-backs
     std::vector<const void*> from_;
-    bool beside_ = false, loop_ = false;
+    bool beside_ = false, loop_ = false, unsure_ = false;
     std::uint32_t loops_ = 1; // steps that had a transfer loop, and the trial step, which had none
     cuda::Event chosen_, loaded_[2];
     cuda::Stream copy_, second_;

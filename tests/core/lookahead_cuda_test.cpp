@@ -131,6 +131,7 @@ TEST_P(LookaheadOnCuda, TransfersChangeNoResult) {
 TEST_P(LookaheadOnCuda, OneTransferKernelForTheStepMovesTheSame) {
     const auto [method, settings] = GetParam();
     const std::vector<std::vector<std::int32_t>> prompts{randomPrompt(1700, random), randomPrompt(250, random)};
+    setenv("KVSCOPE_TRANSFER_LOOP", "0", 1);
     const Outcome perLayer = run(Backend::Cuda, method, prompts, 100, settings);
     setenv("KVSCOPE_TRANSFER_LOOP", "1", 1);
     const Outcome perStep = run(Backend::Cuda, method, prompts, 100, settings);

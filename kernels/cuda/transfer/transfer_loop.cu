@@ -62,6 +62,16 @@ __global__ void handOverKernel(TransferFlags flags, int listed, int awaited, int
     if (awaited >= 0) waitFor(flags.loaded + awaited, (acquire(flags.listed + awaited) - 1) * std::uint32_t(drivers));
 }
 
+constexpr std::uint64_t kPatienceNs = 20'000'000;
+
+__global__ void sayGo(std::uint32_t* word) { atomicExch(word, 1u); }
+
+__global__ void awaitGo(const std::uint32_t* word, std::uint32_t* seen) {
+    const std::uint64_t begin = globalTimer();
+    while (acquire(word) == 0 && globalTimer() - begin < kPatienceNs) __nanosleep(200);
+    *seen = acquire(word);
+}
+
 template <class Rings> void launchLoop(const Launch& how, const TransferLoopArgs& args, int blocks) {
     const auto kernel = loopKernel<Rings>;
     allowShared(kernel, kRingBytes<Rings>, "preparing the transfers");
@@ -74,6 +84,30 @@ template <class Rings> void launchLoop(const Launch& how, const TransferLoopArgs
 
 void runTransferLoop(const Launch& how, const TransferLoopArgs& args, int blocks) {
     takesWideRings(how, blocks) ? launchLoop<WideRings>(how, args, blocks) : launchLoop<NarrowRings>(how, args, blocks);
+}
+
+bool kernelsRunTogether(const Launch& one, const Launch& other, const TransferFlags& flags) {
+    constexpr const char* kWhat = "trying two kernels at once";
+    const auto clear = [&] {
+        check(cudaMemset(flags.listed, 0, sizeof(std::uint32_t)), kWhat);
+        check(cudaMemset(flags.loaded, 0, sizeof(std::uint32_t)), kWhat);
+        check(cudaDeviceSynchronize(), kWhat);
+    };
+    std::uint32_t seen = 0;
+    // The first time loads both kernels: CUDA may wait for running kernels to end before it loads another.
+    for (const Launch* waiting : {&other, &one}) {
+        clear();
+        Launch alone = *waiting, goes = other;
+        alone.joined = goes.joined = true;
+        if (waiting == &other) launch(goes, {dim3(1), dim3(1)}, sayGo, kWhat, flags.listed);
+        launch(alone, {dim3(1), dim3(1)}, awaitGo, kWhat, static_cast<const std::uint32_t*>(flags.listed),
+               flags.loaded);
+        if (waiting == &one) launch(goes, {dim3(1), dim3(1)}, sayGo, kWhat, flags.listed);
+        check(cudaDeviceSynchronize(), kWhat);
+    }
+    check(cudaMemcpy(&seen, flags.loaded, sizeof seen, cudaMemcpyDeviceToHost), kWhat);
+    clear();
+    return seen == 1;
 }
 
 void handOver(const Launch& how, const TransferFlags& flags, int listed, int awaited, int blocks,

@@ -27,6 +27,10 @@ struct TransferLoopArgs {
 /// while the loop waits for that launch. Needs compute capability 9.
 void runTransferLoop(const Launch& launch, const TransferLoopArgs& args, int blocks);
 
+/// Whether a kernel on `one` stream sees what a kernel on the `other`, launched after it, writes. It does not where a
+/// tool runs kernels one at a time. Waits for both, at most 20 ms. Uses the first words of the flags and clears them.
+bool kernelsRunTogether(const Launch& one, const Launch& other, const TransferFlags& flags);
+
 /// A kernel between two others of the step: says that the list of layer `listed` is there, then waits until the loop
 /// with `blocks` thread blocks has done the loads of layer `awaited`. -1: no such layer.
 void handOver(const Launch& launch, const TransferFlags& flags, int listed, int awaited, int blocks,
