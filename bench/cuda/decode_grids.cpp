@@ -233,6 +233,46 @@ std::vector<DecodeJob> offloadedJobs() {
     return jobs;
 }
 
+/// A sequence of 96K tokens takes 3.2 GB of the host, one of 128K 4.3: more of them than this read what the first ones
+/// stored.
+constexpr int kStoredSequences = 16;
+
+/// NOSA whose blocks the layer before chooses, each batch with its misses and without. Random weights forecast nothing:
+/// what is forecast is planted, as what is chosen is.
+std::vector<DecodeJob> aheadJobs() {
+    std::vector<DecodeJob> jobs;
+    for (const int batch : {16, 64, 128})
+        for (const double locality : {kNosaLocality, kEverythingHits}) {
+            jobs.push_back(job("nosa", 16384, batch, locality));
+            jobs.back().parameters = {{"ahead", "forecast"}};
+            jobs.back().storedSequences = kStoredSequences;
+        }
+    return jobs;
+}
+
+/// What 16,384 tokens of a 96K context, 64 pools of 4,096 tokens, or the same bytes of 8-bit blocks make of the same
+/// GPU memory; and NOSA beside InfLLM-V2 where its fewer misses count most.
+std::vector<DecodeJob> sameMemoryJobs() {
+    constexpr int kContext = 98304, kResident = 4, kPools = 64;
+    std::vector<DecodeJob> jobs{job("full", kContext, kResident), job("nosa", kContext, kPools, kNosaLocality),
+                                job("nosa", kContext, kPools, kNosaLocality)};
+    jobs[0].note = "full", jobs[1].note = "offloaded", jobs[2].note = "ahead";
+    jobs[2].parameters = {{"ahead", "forecast"}};
+    for (const DecodeJob& each :
+         {job("full", kContext, 2 * kResident), job("nosa", kContext, 2 * kPools, kNosaLocality)}) {
+        jobs.push_back(each);
+        jobs.back().kvType = KvType::INT8;
+        jobs.back().note = each.offload ? "offloaded, 8 bits" : "full, 8 bits";
+    }
+    for (const auto& [method, locality] : {std::pair{"nosa", kNosaLocality}, {"infllmv2", kInfllmLocality}}) {
+        jobs.push_back(job(method, 16384, 128, locality));
+        jobs.back().note = std::string(method) + ", 16K";
+    }
+    for (DecodeJob& each : jobs)
+        if (each.offload) each.storedSequences = kStoredSequences;
+    return jobs;
+}
+
 /// Blocks of bf16, of 8 and of 4 bits on the host, the link and in slots.
 std::vector<DecodeJob> kvTypeJobs() {
     std::vector<DecodeJob> jobs;
@@ -278,9 +318,6 @@ std::vector<DecodeJob> longJobs() {
 
 // ---- Synchronous fetch, and one layer ahead
 
-/// A sequence of 128K tokens takes 4.3 GB of the host: more of them than this read what the first ones stored.
-constexpr int kStoredSequences = 16;
-
 /// SparDA's own model and budget (MiniCPM4.1: 96 blocks, a window of 32) over InfLLM-V2, its transfers a kernel for
 /// each layer and one for the step. Random weights forecast nothing: prediction and selection are the same planted,
 /// drifting set, so this measures the transfers and not the forecast. Every method also runs with a set that stays,
@@ -299,6 +336,16 @@ std::vector<DecodeJob> lookaheadJobs() {
                 each.storedSequences = kStoredSequences;
                 each.note = "planted prediction and selection";
             }
+    return jobs;
+}
+
+/// Of these the batches whose transfers a layer can hide, without the kernel for each layer.
+std::vector<DecodeJob> hiddenTransferJobs() {
+    std::vector<DecodeJob> jobs = lookaheadJobs();
+    std::erase_if(jobs, [](const DecodeJob& each) {
+        return each.batch > 16 || each.gamma == kNosaLocality || each.gamma == kEverythingHits ||
+               (each.method == "sparda" && each.transferLoop == false);
+    });
     return jobs;
 }
 
@@ -450,6 +497,10 @@ std::span<const DecodeGrid> decodeGrids() {
         DecodeGrid{"batches", "What does a step take from one sequence to 256?", batchJobs, noConclusions},
         DecodeGrid{"offloaded", "What do transfers add to a step, and how fast is it beside the paper's?",
                    offloadedJobs, noConclusions},
+        DecodeGrid{"ahead", "What does a layer's lookahead leave of the transfers of offloaded nosa?", aheadJobs,
+                   noConclusions},
+        DecodeGrid{"same-memory", "What do offloaded pools gain over full attention in the same GPU memory?",
+                   sameMemoryJobs, noConclusions},
         DecodeGrid{"kv-types", "What do blocks of 8 and 4 bits save of a step?", kvTypeJobs, noConclusions},
         DecodeGrid{"kv-slots", "What do slots of 8 and 4 bits save of attention, and what do more of them hold?",
                    kvSlotJobs, noConclusions},
@@ -457,6 +508,8 @@ std::span<const DecodeGrid> decodeGrids() {
                    noConclusions},
         DecodeGrid{"long", "Does throughput hold over a long answer?", longJobs, noConclusions},
         DecodeGrid{"lookahead", "What does fetching one layer ahead hide of the transfers?", lookaheadJobs,
+                   lookaheadConclusions},
+        DecodeGrid{"hidden-transfers", "The same, of the batches whose transfers a layer can hide", hiddenTransferJobs,
                    lookaheadConclusions},
         DecodeGrid{"budgets", "What do 2, 8 and 24 GB of GPU memory for keys and values allow?", budgetJobs,
                    noConclusions},

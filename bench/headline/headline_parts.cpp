@@ -130,6 +130,28 @@ Json offloaded(HeadlineRun& run) {
     return offloadedRows(benchmark("decode", {{"grid", "offloaded"}, {"rounds", "2"}}, run.log));
 }
 
+Json offloadedAhead(HeadlineRun& run) {
+    return aheadRows(benchmark("decode", {{"grid", "ahead"}, {"rounds", "2"}}, run.log));
+}
+
+Json sameMemory(HeadlineRun& run) {
+    return sameMemoryRows(benchmark("decode", {{"grid", "same-memory"}, {"rounds", "2"}}, run.log));
+}
+
+Json longAnswer(HeadlineRun& run) {
+    return longAnswerRows(benchmark("decode", {{"grid", "long"}, {"rounds", "2"}}, run.log));
+}
+
+Json exposedTransfers(HeadlineRun& run) { return exposureRows(benchmark("decode", {{"grid", "exposure"}}, run.log)); }
+
+Json hiddenTransfers(HeadlineRun& run) {
+    return hiddenTransferRows(benchmark("decode", {{"grid", "hidden-transfers"}, {"rounds", "2"}}, run.log));
+}
+
+Json operators(HeadlineRun& run) {
+    return operatorRows(benchmark("decode", {{"grid", "operators"}, {"rounds", "2"}}, run.log));
+}
+
 Json quantisedBlocks(HeadlineRun& run) {
     return quantisedBlockRows(benchmark("decode", {{"grid", "kv-types"}, {"rounds", "2"}}, run.log));
 }
@@ -184,6 +206,17 @@ std::span<const HeadlinePart> headlineParts() {
                      "batch-curve-96k,batch-curve-96k-layer", batchCurve<98304>, true},
         HeadlinePart{"offloaded", kGpu, 2.5, "offloaded nosa at 16K, EB 16, 64 and 128: 65 GiB of pinned memory",
                      "offloaded-step,paper-16k", offloaded, true},
+        HeadlinePart{"ahead", kGpu, 0.7, "offloaded nosa at 16K whose blocks the layer before chooses",
+                     "paper-16k-ahead,ahead-step", offloadedAhead, true},
+        HeadlinePart{"same-memory", kGpu, 1.5, "offloaded pools beside full attention in the same GPU memory, 96K",
+                     "full-at-same-memory,same-memory-rate,over-infllmv2", sameMemory, true},
+        HeadlinePart{"long", kGpu, 0.5, "an answer of 1,200 tokens", "long-answer", longAnswer, true},
+        HeadlinePart{"exposure", kGpu, 1.5, "exposed transfers, reported and by ablation, in three rounds",
+                     "exposed-ablation", exposedTransfers, true},
+        HeadlinePart{"hidden-transfers", kGpu, 2, "a layer ahead beside waiting at 128K: 69 GB of pinned memory",
+                     "ahead", hiddenTransfers, true},
+        HeadlinePart{"operators", kGpu, 1, "AsyncTLS's attention beside full attention and Double Sparsity", "asynctls",
+                     operators, true},
         HeadlinePart{"kv-types", kGpu, 0.5, "offloaded nosa with blocks of 8 and 4 bits", "quantised-blocks",
                      quantisedBlocks, true},
         HeadlinePart{"recording", kGpu, 1, "steps with and without recording", "recording,cupti", recordedSteps, true},

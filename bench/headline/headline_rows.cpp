@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <fmt/format.h>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 namespace kvscope::bench {
@@ -14,6 +16,9 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::array kPromptLengths{std::pair{4096, "4K"}, std::pair{16384, "16K"}, std::pair{32768, "32K"}};
 constexpr const char* kNoRoom = "does not fit";
+
+// NOSA, table 2, NOSI, 16K, tokens/s on an A800, by batch.
+constexpr std::array kPaper16k{std::pair{16, 743.18}, std::pair{64, 1630.80}, std::pair{128, 1961.17}};
 
 /// The line of a peer for a prompt of so many tokens, or null.
 const Json* lineOf(const PeerLines& peer, int tokens) {
@@ -144,10 +149,8 @@ Json residentRows(const Json& decode) {
 }
 
 Json offloadedRows(const Json& decode) {
-    // NOSA, table 2, NOSI, 16K, tokens/s on an A800.
-    constexpr std::array kPaper{std::pair{16, 743.18}, std::pair{64, 1630.80}, std::pair{128, 1961.17}};
     Json out;
-    for (const auto& [batch, paper] : kPaper) {
+    for (const auto& [batch, paper] : kPaper16k) {
         const std::string batchName = fmt::format("batch {}", batch), paperName = fmt::format("EB {}", batch);
         const auto of = [&, batch = batch](bool allHit, const char* key) {
             return valuesOf(decode, key, [&](const Json& row) {
@@ -168,6 +171,82 @@ Json offloadedRows(const Json& decode) {
         }
     }
     return out;
+}
+
+Json aheadRows(const Json& decode) {
+    Json out;
+    for (const auto& [batch, paper] : kPaper16k) {
+        const std::string batchName = fmt::format("batch {}", batch), paperName = fmt::format("EB {}", batch);
+        const auto of = [&, batch = batch](bool allHit, const char* key) {
+            return valuesOf(decode, key, [&](const Json& row) {
+                return row.at("batch") == batch && (row.at("selection") == "planted:1") == allHit;
+            });
+        };
+        const std::vector<double> step = of(false, "step_ms"), computing = of(true, "step_ms"),
+                                  link = of(false, "link_floor_ms"), tokens = of(false, "tokens_per_s");
+        if (step.empty() || computing.size() != step.size()) {
+            out["ahead-step"][batchName] = kNoRoom;
+            out["paper-16k-ahead"][paperName] = kNoRoom;
+            continue;
+        }
+        for (std::size_t i = 0; i < step.size(); ++i) {
+            out["ahead-step"][batchName].push_back(step[i] / std::max(computing[i], link[i]));
+            out["paper-16k-ahead"][paperName].push_back(tokens[i] / paper);
+        }
+    }
+    return out;
+}
+
+Json sameMemoryRows(const Json& decode) {
+    const auto tokens = [&](std::string_view note) {
+        return valuesOf(decode, "tokens_per_s", [&](const Json& row) { return row.value("note", "") == note; });
+    };
+    const auto orNoRoom = [](const std::vector<double>& values) {
+        return values.empty() ? Json(kNoRoom) : Json(values);
+    };
+    Json ratios, rates;
+    for (const auto& [name, offloaded, resident] : {std::tuple{"EB 64", "offloaded", "full"},
+                                                    {"EB 64, a layer ahead", "ahead", "full"},
+                                                    {"8 bits on both sides", "offloaded, 8 bits", "full, 8 bits"}})
+        ratios[name] = orNoRoom(turnByTurn(tokens(offloaded), tokens(resident)));
+    for (const char* note : {"full", "offloaded", "ahead", "full, 8 bits", "offloaded, 8 bits"})
+        rates[note] = orNoRoom(tokens(note));
+    return {{"full-at-same-memory", std::move(ratios)},
+            {"same-memory-rate", std::move(rates)},
+            {"over-infllmv2", {{"", orNoRoom(turnByTurn(tokens("nosa, 16K"), tokens("infllmv2, 16K")))}}}};
+}
+
+Json longAnswerRows(const Json& decode) {
+    return {
+        {"long-answer", {{"", valuesOf(decode, "tokens_200_to_1200_over_1_to_4", [](const Json&) { return true; })}}}};
+}
+
+Json exposureRows(const Json& decode) {
+    Json values;
+    for (const Json& cell : decode.at("exposure")) {
+        const char* name = cell.at("batch") == 64 ? "batch 64" : "batch 4 and 16";
+        values[name].push_back(100 * std::abs(cell.at("reported_over_ablation").get<double>() - 1));
+    }
+    return {{"exposed-ablation", std::move(values)}};
+}
+
+Json hiddenTransferRows(const Json& decode) {
+    Json values;
+    for (const Json& cell : decode.at("lookahead")) {
+        values[""].push_back(cell.at("ahead_over_waiting"));
+        values[cell.at("batch") == 16 ? "batch 16" : "up to batch 8"].push_back(
+            100 * cell.at("exposed_over_waiting").get<double>());
+    }
+    return {{"ahead", std::move(values)}};
+}
+
+Json operatorRows(const Json& decode) {
+    Json values;
+    for (const Json& cell : decode.at("operators")) {
+        values["full attention"].push_back(cell.at("over_full"));
+        values["Double Sparsity"].push_back(cell.at("over_double-sparsity"));
+    }
+    return {{"asynctls", std::move(values)}};
 }
 
 Json quantisedBlockRows(const Json& decode) {

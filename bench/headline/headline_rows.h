@@ -32,6 +32,18 @@ nlohmann::ordered_json batchCurveRows(const nlohmann::ordered_json& decode);
 nlohmann::ordered_json residentRows(const nlohmann::ordered_json& decode);
 /// decode: of decode, grid=offloaded, with one round or more.
 nlohmann::ordered_json offloadedRows(const nlohmann::ordered_json& decode);
+/// decode: of decode, grid=ahead.
+nlohmann::ordered_json aheadRows(const nlohmann::ordered_json& decode);
+/// decode: of decode, grid=same-memory.
+nlohmann::ordered_json sameMemoryRows(const nlohmann::ordered_json& decode);
+/// decode: of decode, grid=long.
+nlohmann::ordered_json longAnswerRows(const nlohmann::ordered_json& decode);
+/// decode: of decode, grid=exposure.
+nlohmann::ordered_json exposureRows(const nlohmann::ordered_json& decode);
+/// decode: of decode, grid=hidden-transfers.
+nlohmann::ordered_json hiddenTransferRows(const nlohmann::ordered_json& decode);
+/// decode: of decode, grid=operators.
+nlohmann::ordered_json operatorRows(const nlohmann::ordered_json& decode);
 /// decode: of decode, grid=kv-types.
 nlohmann::ordered_json quantisedBlockRows(const nlohmann::ordered_json& decode);
 /// decode: of decode, grid=recorded.

@@ -250,6 +250,73 @@ TEST_F(Headline, OffloadedStepsStandBesideComputingAndCopying) {
     expectRowsOfIndex(rows);
 }
 
+TEST_F(Headline, AStepAheadStandsBesideTheLongerOfComputingAndLink) {
+    Json decode;
+    for (const int batch : {16, 64})
+        for (const bool hits : {false, true})
+            decode["rows"].push_back({{"batch", batch},
+                                      {"selection", hits ? "planted:1" : "planted:0.945"},
+                                      {"step_ms", hits ? 6.0 : 9.0},
+                                      {"link_floor_ms", hits          ? 0.0
+                                                        : batch == 16 ? 3.0
+                                                                      : 8.0},
+                                      {"tokens_per_s", 1486.36}});
+    decode["rows"].push_back({{"batch", 128}, {"refused", "too large"}});
+    const Json rows = bench::aheadRows(decode);
+    EXPECT_EQ(rows["ahead-step"], Json({{"batch 16", {1.5}}, {"batch 64", {1.125}}, {"batch 128", "does not fit"}}));
+    EXPECT_NEAR(rows["paper-16k-ahead"]["EB 16"][0].get<double>(), 2, 1e-9);
+    expectRowsOfIndex(rows);
+}
+
+TEST_F(Headline, PoolsStandBesideFullAttentionInTheSameMemory) {
+    Json decode;
+    for (const double turn : {1.0, 2.0})
+        for (const auto& [note, tokens] : {std::pair{"full", 400.0},
+                                           {"offloaded", 2400.0},
+                                           {"ahead", 2800.0 * turn},
+                                           {"full, 8 bits", 800.0},
+                                           {"offloaded, 8 bits", 4000.0},
+                                           {"nosa, 16K", 3300.0},
+                                           {"infllmv2, 16K", 2000.0 * turn}})
+            decode["rows"].push_back({{"note", note}, {"tokens_per_s", tokens}});
+    const Json rows = bench::sameMemoryRows(decode);
+    EXPECT_EQ(
+        rows["full-at-same-memory"],
+        Json({{"EB 64", {6.0, 6.0}}, {"EB 64, a layer ahead", {7.0, 14.0}}, {"8 bits on both sides", {5.0, 5.0}}}));
+    EXPECT_EQ(rows["same-memory-rate"]["ahead"], Json({2800.0, 5600.0}));
+    EXPECT_EQ(rows["over-infllmv2"][""], Json({1.65, 0.825}));
+    expectRowsOfIndex(rows);
+    decode["rows"].erase(decode["rows"].begin() + 4); // "offloaded, 8 bits" of the first turn
+    decode["rows"].erase(decode["rows"].begin() + 10);
+    EXPECT_EQ(bench::sameMemoryRows(decode)["full-at-same-memory"]["8 bits on both sides"], "does not fit");
+}
+
+TEST_F(Headline, RowsOfConclusionsAreTheirSpread) {
+    const Json exposure{{"exposure",
+                         {{{"batch", 4}, {"reported_over_ablation", 0.97}},
+                          {{"batch", 16}, {"reported_over_ablation", 1.01}},
+                          {{"batch", 64}, {"reported_over_ablation", 1.5}}}}};
+    const Json exposed = bench::exposureRows(exposure);
+    EXPECT_NEAR(exposed["exposed-ablation"]["batch 4 and 16"][0].get<double>(), 3, 1e-9);
+    EXPECT_NEAR(exposed["exposed-ablation"]["batch 64"][0].get<double>(), 50, 1e-9);
+    expectRowsOfIndex(exposed);
+
+    const Json lookahead{{"lookahead",
+                          {{{"batch", 4}, {"ahead_over_waiting", 1.3}, {"exposed_over_waiting", 0.25}},
+                           {{"batch", 16}, {"ahead_over_waiting", 1.9}, {"exposed_over_waiting", 0.5}}}}};
+    EXPECT_EQ(bench::hiddenTransferRows(lookahead)["ahead"],
+              Json({{"", {1.3, 1.9}}, {"up to batch 8", {25.0}}, {"batch 16", {50.0}}}));
+    expectRowsOfIndex(bench::hiddenTransferRows(lookahead));
+
+    const Json operators{{"operators", {{{"over_full", 2.0}, {"over_double-sparsity", 3.0}}}}};
+    EXPECT_EQ(bench::operatorRows(operators)["asynctls"]["Double Sparsity"], Json({3.0}));
+    expectRowsOfIndex(bench::operatorRows(operators));
+
+    const Json longer{{"rows", {{{"tokens_200_to_1200_over_1_to_4", 1.9}}, {{"tokens_200_to_1200_over_1_to_4", 2.0}}}}};
+    EXPECT_EQ(bench::longAnswerRows(longer)["long-answer"][""], Json({1.9, 2.0}));
+    expectRowsOfIndex(bench::longAnswerRows(longer));
+}
+
 TEST_F(Headline, QuantisedBlocksStandBesideBf16) {
     Json decode;
     for (const double speed : {1.0, 0.5})
@@ -309,7 +376,7 @@ TEST_F(Headline, PartsNameRowsOfTheIndex) {
             EXPECT_TRUE(measured.insert(id).second) << id << " is of two parts";
         }
     }
-    EXPECT_GE(measured.size(), 28U);
+    EXPECT_GE(measured.size(), 37U);
 }
 
 TEST_F(Headline, FilesJoinWithoutMeasuring) {
