@@ -152,6 +152,7 @@ TEST_P(EveryMethod, EveryRecordAddsUp) {
     const bool byToken = isOneOf({"double-sparsity", "asynctls", "dma-token"}); // nothing is forced
     ASSERT_EQ(out.sink.steps.size(), 130u);
     std::map<std::pair<int, int>, std::set<std::int32_t>> previous;
+    std::vector<double> named; // of each decode step: the share of its time that is some stage's
     for (const StepRecord& record : out.sink.steps) {
         std::int64_t parts = 0;
         for (const auto ns : record.stepStageNs) parts += ns;
@@ -161,11 +162,14 @@ TEST_P(EveryMethod, EveryRecordAddsUp) {
             EXPECT_EQ(layer.hits + layer.misses, layer.selected);
         }
         EXPECT_LE(parts, record.durationNs);
-        // Reading a prompt on the GPU waits for the host between layers: that is no stage's time.
-        const double named = test::onCuda() && record.phase == Phase::Prefill ? 0.5 : 0.9;
-        EXPECT_GT(double(parts), named * double(record.durationNs)) << "step " << record.step;
         EXPECT_EQ(record.generated.size(), 1u);
-        if (record.phase == Phase::Prefill) continue;
+        const double share = double(parts) / double(record.durationNs);
+        if (record.phase == Phase::Prefill) {
+            // Reading a prompt on the GPU waits for the host between layers: that is no stage's time.
+            EXPECT_GT(share, test::onCuda() ? 0.5 : 0.9);
+            continue;
+        }
+        named.push_back(share);
         const int position = promptTokens + record.step - 1;
         EXPECT_EQ(record.opensBlock, position % kvBlock == 0);
         for (const SelectionRecord& s : record.selections) {
@@ -191,6 +195,10 @@ TEST_P(EveryMethod, EveryRecordAddsUp) {
             before = now;
         }
     }
+    // Of the step in the middle: a step in which another program had the processor or the GPU says nothing of ours.
+    ASSERT_FALSE(named.empty());
+    std::nth_element(named.begin(), named.begin() + std::ptrdiff_t(named.size() / 2), named.end());
+    EXPECT_GT(named[named.size() / 2], 0.9);
 }
 
 TEST_P(EveryMethod, SequencesOfABatchDoNotDisturbEachOther) {
