@@ -101,7 +101,10 @@ TEST(LinkTimeline, TransfersQueueAndOnlyWhatIsLateIsExposed) {
 }
 
 const std::vector<std::pair<std::string, std::vector<std::pair<std::string, std::string>>>> kFetchAhead{
-    {"sparda", {}}, {"infinigen", {}}, {"arkvale", {{"prefetch_layers", "1"}, {"page_budget", "20"}}}};
+    {"sparda", {}},
+    {"nosa", {{"ahead", "forecast"}}},
+    {"infinigen", {}},
+    {"arkvale", {{"prefetch_layers", "1"}, {"page_budget", "20"}}}};
 
 TEST(Lookahead, TravelsWhileTheLayerBeforeAttends) {
     if (test::onCuda()) GTEST_SKIP() << "runs on the CPU backend";

@@ -395,6 +395,28 @@ TEST_F(SessionFormTest, SaysHowManyTokensAreAttendedWhateverTheBudgetIsCountedIn
     EXPECT_TRUE(contains(find<QLabel>("budget")->text().toStdString(), "all 9,100"));
 }
 
+TEST_F(SessionFormTest, ProposesTheForecastWhereTheModelHasOneAndBlocksTravel) {
+    auto* note = find<QLabel>("forecastNote");
+    choose("nosa");
+    EXPECT_FALSE(note->isHidden());
+    EXPECT_TRUE(note->text().contains("The text may differ"));
+    auto* ahead = find<QComboBox>("param_ahead");
+    ahead->setCurrentText("forecast");
+    EXPECT_TRUE(note->isHidden());
+    EXPECT_EQ(form.request().options.settings, (Settings{{"ahead", "forecast"}}));
+    ahead->setCurrentText("none");
+    EXPECT_FALSE(note->isHidden());
+    choose("quest");
+    EXPECT_TRUE(note->isHidden()) << "it has no such setting";
+    choose("infllmv2");
+    EXPECT_FALSE(note->isHidden());
+    form.setModel("plain", Model::load(test::source("tests/golden/hf_llama")));
+    choose("infllmv2");
+    EXPECT_TRUE(note->isHidden()) << "the model has no Forecast heads";
+    find<QComboBox>("param_ahead")->setCurrentText("forecast");
+    EXPECT_TRUE(form.problem().contains("needs Forecast heads")) << form.problem().toStdString();
+}
+
 TEST(KvEstimate, CountsBlocksOfBothTiers) {
     const auto model = embeddedModel();
     const ModelConfig& config = model->config();
