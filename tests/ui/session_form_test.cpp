@@ -403,7 +403,7 @@ TEST_F(SessionFormTest, ProposesTheForecastWhereTheModelHasOneAndBlocksTravel) {
     auto* ahead = find<QComboBox>("param_ahead");
     ahead->setCurrentText("forecast");
     EXPECT_TRUE(note->isHidden());
-    EXPECT_EQ(form.request().options.settings, (Settings{{"ahead", "forecast"}}));
+    EXPECT_EQ(form.request().options.settings, (decltype(form.request().options.settings){{"ahead", "forecast"}}));
     ahead->setCurrentText("none");
     EXPECT_FALSE(note->isHidden());
     choose("quest");

@@ -94,7 +94,7 @@ TEST(DeviceParts, TransfersLoseNothing) {
     StageRanges ranges(nullptr);
     expectNothingLost([&] {
         Transfers transfers(options, layout, layers, order, choice, launch, ranges);
-        transfers.planBeside(false);
+        transfers.planBeside(true, false);
         EXPECT_EQ(transfers.copyStream(), nullptr);
         transfers.open();
         EXPECT_NE(transfers.copyStream(), nullptr);
