@@ -93,18 +93,23 @@ bool kernelsRunTogether(const Launch& one, const Launch& other, const TransferFl
         check(cudaMemset(flags.loaded, 0, sizeof(std::uint32_t)), kWhat);
         check(cudaDeviceSynchronize(), kWhat);
     };
-    std::uint32_t seen = 0;
-    // The first time loads both kernels: CUDA may wait for running kernels to end before it loads another.
-    for (const Launch* waiting : {&other, &one}) {
-        clear();
-        Launch alone = *waiting, goes = other;
-        alone.joined = goes.joined = true;
-        if (waiting == &other) launch(goes, {dim3(1), dim3(1)}, sayGo, kWhat, flags.listed);
-        launch(alone, {dim3(1), dim3(1)}, awaitGo, kWhat, static_cast<const std::uint32_t*>(flags.listed),
+    Launch waits = other, goes = other;
+    waits.joined = goes.joined = true;
+    const auto await = [&] {
+        launch(waits, {dim3(1), dim3(1)}, awaitGo, kWhat, static_cast<const std::uint32_t*>(flags.listed),
                flags.loaded);
-        if (waiting == &one) launch(goes, {dim3(1), dim3(1)}, sayGo, kWhat, flags.listed);
-        check(cudaDeviceSynchronize(), kWhat);
-    }
+    };
+    const auto go = [&] { launch(goes, {dim3(1), dim3(1)}, sayGo, kWhat, flags.listed); };
+    clear();
+    go(); // one after the other, so that both are loaded: CUDA may wait for running kernels to end before it loads one
+    await();
+    check(cudaDeviceSynchronize(), kWhat);
+    clear();
+    waits.stream = one.stream;
+    await();
+    go();
+    check(cudaDeviceSynchronize(), kWhat);
+    std::uint32_t seen = 0;
     check(cudaMemcpy(&seen, flags.loaded, sizeof seen, cudaMemcpyDeviceToHost), kWhat);
     clear();
     return seen == 1;
