@@ -378,7 +378,8 @@ void CudaCanvas::keepReport(std::span<const CanvasRow> rows) {
     candidates_.clear();
     for (int i = 0; i < told_.wantedCount; ++i) {
         const cuda::BlockCandidate& from = reports_.host.candidates[i];
-        candidates_.push_back({0, from.id, from.confidence, from.entropy, from.second, from.confidence});
+        candidates_.push_back(
+            {0, from.id, from.confidence, from.entropy, from.confidence - from.second, from.confidence});
     }
     const Extents<LayerId, RowId, int> keptAt(p_.config.layers, sequences_, keeping_.most);
     for (const CanvasRow& row : rows) {
