@@ -158,13 +158,13 @@ std::vector<KeyNumber> componentNumbers(const Comparison& comparison) {
                            d.deltaNs.high, true});
     };
     const QString compared = tr("mean over the %1 compared steps, with the %2 % confidence interval of the difference")
-                                 .arg(comparison.steps)
+                                 .arg(formatCount(comparison.steps))
                                  .arg(100 * comparison.confidence);
     const Interval& ratio = comparison.ratio;
     numbers.push_back({tr("Step time against A's, median"),
                        tr("The verdict's number: the median, over the %1 compared steps, of the step's time over that "
                           "of A's same step; A is 100 %")
-                           .arg(comparison.steps),
+                           .arg(formatCount(comparison.steps)),
                        QStringLiteral("%"), Unit::Percent, 100, 100 * ratio.value, -1, 100 * (ratio.low - 1),
                        100 * (ratio.high - 1), true});
     add(tr("Step time, mean of compared steps"), tr("Wall time of a step: %1").arg(compared), comparison.step);

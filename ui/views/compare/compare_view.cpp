@@ -362,10 +362,8 @@ private:
             const Comparison& c = *judgements_[i].comparison;
             notes << tr("The median, over %1 steps that both runs have, of %2's time over A's in the same step. Left "
                         "out: %3 cold, %4 opening a block.")
-                         .arg(c.steps)
-                         .arg(runLetter(i + 1))
-                         .arg(c.first)
-                         .arg(c.openingKept ? 0 : c.opening);
+                         .arg(formatCount(c.steps), runLetter(i + 1), formatCount(c.first),
+                              formatCount(c.openingKept ? 0 : c.opening));
             for (const std::string& note : c.notes) notes << QString::fromStdString(note) + QLatin1Char('.');
         }
         verdict_->setToolTip(notes.isEmpty() ? QString()
