@@ -1,6 +1,8 @@
 #include "base/utf8.h"
 
 #include <algorithm>
+#include <fmt/format.h>
+#include <iterator>
 
 namespace kvscope {
 
@@ -35,6 +37,29 @@ std::string toValidUtf8(std::string_view bytes) {
             out += "\xEF\xBF\xBD", i += std::max<std::size_t>(good, 1);
     }
     return out;
+}
+
+std::string withDirectionsShown(std::string_view text) {
+    std::string shown;
+    shown.reserve(text.size());
+    for (std::size_t i = 0; i < text.size(); ++i) {
+        const std::string_view rest = text.substr(i);
+        const auto third = rest.size() > 2 ? static_cast<unsigned char>(rest[2]) : 0u;
+        unsigned code = 0; // of the control that begins here
+        if (rest.starts_with("\xd8\x9c"))
+            code = 0x061c;
+        else if (rest.starts_with("\xe2\x80") && (third == 0x8e || third == 0x8f || (third >= 0xaa && third <= 0xae)))
+            code = 0x2000 + (third & 0x3f);
+        else if (rest.starts_with("\xe2\x81") && third >= 0xa6 && third <= 0xa9)
+            code = 0x2040 + (third & 0x3f);
+        if (code == 0) {
+            shown += text[i];
+            continue;
+        }
+        fmt::format_to(std::back_inserter(shown), "\\u{:04x}", code);
+        i += code == 0x061c ? 1 : 2;
+    }
+    return shown;
 }
 
 std::size_t incompleteUtf8(std::string_view bytes) {

@@ -40,10 +40,10 @@ constexpr std::array kPanels{Panel{"needle_accuracy", "Needles found", true},
                              Panel{"perplexity_ratio", "Perplexity / that of full attention (lower is better)", false},
                              Panel{"mass", "Attention mass captured", true}};
 
-/// As text of an XML document; what XML has no form for is left out.
+/// As text of an XML document; what XML has no form for is left out, and controls of writing direction are shown.
 std::string escaped(std::string_view text) {
     std::string result;
-    const std::string valid = toValidUtf8(text);
+    const std::string valid = withDirectionsShown(toValidUtf8(text));
     for (std::size_t i = 0; i < valid.size(); ++i) {
         const char c = valid[i];
         const std::string_view three = std::string_view(valid).substr(i, 3);

@@ -33,7 +33,8 @@ Option addServingOptions(Options& command, ServingArguments& arguments, KnobOpti
 /// Declares those of the options that make an engine: knobs, costs and budgets.
 void addEngineOptions(Options& command, ServingArguments& arguments, KnobOption kind);
 
-/// Refuses what says how workloads of another kind are. @throws Error(BadInput) naming the option
+/// Refuses options that say nothing of the workload that was named, such as --burst where arrivals are not bursty.
+/// @throws Error(BadInput) naming the option
 void refuseVainWorkload(const Options& command, const ServingArguments& arguments);
 
 /// A table of costs, and which of its numbers are its own.
@@ -54,12 +55,13 @@ struct CostTable {
 CostTable costTableOf(const ServingArguments& arguments);
 serve::ServiceCosts costsOf(const ServingArguments& arguments);
 
-/// A ladder's rung `full` takes a number that a fit to a sparse method does not show. @throws Error(BadInput) where the
-/// table has a list `fitted` without it
+/// Called for a ladder with the rung `full`, which decodes with full attention: its steps cost full_us_per_ktoken, and
+/// measuring a sparse method does not give that number. @throws Error(BadInput) where the table has a list `fitted`
+/// without it
 void refuseFullAttentionBy(const CostTable& table, const ServingArguments& arguments);
 
-/// The rungs above `full` take a step's cost of context from the table, which one of full attention does not show.
-/// @throws Error(BadInput) where the table was measured with full attention
+/// Called for a ladder with rungs above `full`, which decode with a sparse method. Measuring full attention does not
+/// give what context costs these. @throws Error(BadInput) where the table was measured with full attention
 void refuseSparseBy(const CostTable& table, const ServingArguments& arguments);
 
 /// The workload that the options name, for one seed. @throws Error(BadInput) where they name none, or its file cannot

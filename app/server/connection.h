@@ -53,15 +53,22 @@ private:
     const Owner& owner_; // outlives all connections
     http::Reader reader_;
     Phase phase_ = Phase::Open;
-    std::shared_ptr<Pending> exchange_; // under way
-    bool keepAlive_ = true, chunked_ = true, continued_ = false;
-    bool headOnly_ = false; // the present request is a HEAD, whose answer has no body
-    bool closing_ = false, writes_ = false, reads_ = false, behind_ = false;
-    std::string out_;      // text that was not yet given to the system
-    std::size_t sent_ = 0; // of out_
-    std::int64_t readSinceNs_ = 0, wroteNs_ = 0, lingersNs_ = 0;
-    http::Reader::State waitsFor_ = http::Reader::State::Head; // since readSinceNs_
-    bool begun_ = false;
+    std::shared_ptr<Pending> exchange_; // the request under way and its answer; null: none
+    // Of the present request
+    bool keepAlive_ = true;                                    // the connection stays open after the answer
+    bool chunked_ = true;                                      // a streamed answer goes out in chunks
+    bool headOnly_ = false;                                    // it is a HEAD, whose answer has no body
+    bool continued_ = false;                                   // the client was told that it may send the body
+    bool begun_ = false;                                       // some byte of it has come
+    http::Reader::State waitsFor_ = http::Reader::State::Head; // the part of it that is read now
+    // Of the connection
+    bool reads_ = false, writes_ = false; // the system was asked to read, to write
+    bool closing_ = false;                // no answer follows those that are written
+    bool behind_ = false;                 // the client reads too slowly: tick() or flush() closes the connection
+    std::string out_;                     // text that was not yet given to the system
+    std::size_t sent_ = 0;                // of out_
+    std::int64_t readSinceNs_ = 0, wroteNs_ = 0, lingersNs_ = 0; // since when waitsFor_ is read; the last write; since
+                                                                 // when the phase is Lingering
     std::array<char, 16384> bytes_{};
 };
 

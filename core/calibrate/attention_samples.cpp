@@ -29,23 +29,22 @@ private:
 void Listener::prompt(const PromptChunk& chunk) {
     if (chunks_) chunks_(chunk);
     LayerSamples& layer = samples_.layers[index(chunk.layer)];
-    const std::size_t dim = std::size_t(context_.shape.dim), kvHeads = std::size_t(context_.shape.kvHeads);
-    const std::size_t queryWidth = std::size_t(context_.rules.queryHeads) * dim;
-    const std::size_t hidden = std::size_t(context_.model.config().hidden);
-    for (std::size_t g = 0; g < kvHeads; ++g) {
-        auto& keys = layer.keys[g];
-        for (std::size_t i = 0; i < std::size_t(chunk.n); ++i) {
-            const float* key = chunk.rows.k + (i * kvHeads + g) * dim;
-            keys.insert(keys.end(), key, key + dim);
+    const KeyExtents keyAt = context_.keys(chunk.n);
+    for (const KvHeadId g : context_.kvHeads()) {
+        auto& keys = layer.keys[index(g)];
+        for (int i = 0; i < chunk.n; ++i) {
+            const float* key = chunk.rows.k + keyAt.first(i, g);
+            keys.insert(keys.end(), key, key + context_.shape.dim);
         }
     }
+    const RowsOf inputs(chunk.rows.input, context_.model.config().hidden);
+    const RowsOf queries(chunk.rows.q, {context_.rules.queryHeads, context_.shape.dim});
     const auto& positions = samples_.positions;
     for (auto at = std::lower_bound(positions.begin(), positions.end(), chunk.first);
          at != positions.end() && *at < chunk.first + chunk.n; ++at) {
-        const std::size_t row = std::size_t(*at - chunk.first);
-        const float *input = chunk.rows.input + row * hidden, *query = chunk.rows.q + row * queryWidth;
-        layer.inputs.insert(layer.inputs.end(), input, input + hidden);
-        layer.queries.insert(layer.queries.end(), query, query + queryWidth);
+        const float *input = inputs[*at - chunk.first], *query = queries[*at - chunk.first];
+        layer.inputs.insert(layer.inputs.end(), input, input + inputs.width());
+        layer.queries.insert(layer.queries.end(), query, query + queries.width());
     }
 }
 

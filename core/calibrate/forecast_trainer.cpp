@@ -54,7 +54,7 @@ private:
     void rotate(float* x, std::span<const std::size_t> batch, bool back);
     ForecastQuality measure(std::size_t layer);
     std::vector<std::int32_t> farChoice(std::size_t query, std::span<const float> windowScores) const;
-    std::vector<float> blockMass(std::span<const std::span<const float>> logits, int position) const;
+    Numbered<float> blockMass(std::span<const std::span<const float>> logits, int position) const;
 
     /// Runs the body for every index below `count`, on all threads.
     template <class Body> void forEach(std::size_t count, const Body& body) const {
@@ -81,21 +81,21 @@ private:
     std::size_t trainQueries_ = 0;
     std::vector<ForecastTarget> targets_;         // [query][layer][head]
     std::vector<std::vector<std::int32_t>> best_; // [query][layer][head] the best blocks by InfLLM-V2's own score
-    std::vector<std::vector<float>> mass_; // [left-out query][layer][head]: [block] exact attention, mean over group
-    std::vector<Layer> trained_;           // [target layer]
+    std::vector<Numbered<float>> mass_; // [left-out query][layer][head]: [block] exact attention, mean over group
+    std::vector<Layer> trained_;        // [target layer]
     std::vector<float> inputs_, forecasts_, forecastGradients_;
 };
 
 Trainer::Trainer(const Model& model, const std::vector<TextSamples>& texts, const SelectionSpec& spec,
                  const ForecastTraining& training)
     : model_(model), config_(model.config()), texts_(texts), spec_(spec), training_(training),
-      kernels_(makeCpuKernels(training.threads)), layers_(std::size_t(config_.layers)),
-      heads_(std::size_t(config_.kvHeads)), dim_(std::size_t(config_.headDim)), hidden_(std::size_t(config_.hidden)),
-      group_(std::size_t(config_.group())), width_(heads_ * dim_), trained_(layers_) {
+      kernels_(makeCpuKernels(training.threads)), layers_(Elements(config_.layers)), heads_(Elements(config_.kvHeads)),
+      dim_(Elements(config_.headDim)), hidden_(Elements(config_.hidden)), group_(Elements(config_.group())),
+      width_(heads_ * dim_), trained_(layers_) {
     std::vector<int> lengths;
     for (const TextSamples& text : texts) lengths.push_back(text.tokens);
     rope_ = RopeTables(config_.rope, lengths, lengths);
-    negativeSin_.assign(rope_.sin(), rope_.sin() + std::size_t(rope_.rows()) * std::size_t(config_.rope.dim / 2));
+    negativeSin_.assign(rope_.sin(), RowsOf(rope_.sin(), config_.rope.dim / 2)[rope_.rows()]);
     for (float& s : negativeSin_) s = -s;
 }
 
@@ -120,8 +120,7 @@ void Trainer::poolKeys() {
         const std::size_t head = i % heads_, layer = i / heads_ % layers_;
         const TextSamples& text = texts_[i / heads_ / layers_];
         const auto& keys = text.layers[layer].keys[head];
-        const std::size_t windows = std::size_t(spec_.grid.windows(text.tokens));
-        const std::size_t length = std::size_t(spec_.grid.kernel), stride = std::size_t(spec_.grid.stride);
+        const Elements windows(spec_.grid.windows(text.tokens)), length(spec_.grid.kernel), stride(spec_.grid.stride);
         auto& pooled = keys_[i].pooled;
         pooled.assign(windows * dim_, 0.f);
         for (std::size_t w = 0; w < windows; ++w)
@@ -159,16 +158,16 @@ void Trainer::nameTargets(const std::stop_token& stop) {
 }
 
 /// The share of the group's exact attention that each block up to the position receives.
-std::vector<float> Trainer::blockMass(std::span<const std::span<const float>> logits, int position) const {
+Numbered<float> Trainer::blockMass(std::span<const std::span<const float>> logits, int position) const {
     Numbered<float> mass(spec_.grid.blocks(position + 1), 0.f);
     for (const auto& head : logits) {
-        const auto seen = head.first(std::size_t(position) + 1);
+        const auto seen = head.first(Elements(position + 1));
         const float most = *std::max_element(seen.begin(), seen.end());
         double total = 0;
         for (const float logit : seen) total += std::exp(double(logit - most));
-        for (std::size_t token = 0; token < seen.size(); ++token)
-            mass[token / std::size_t(spec_.blockSize)] +=
-                float(std::exp(double(seen[token] - most)) / total / double(group_));
+        int token = 0;
+        for (const float logit : seen)
+            mass[token++ / spec_.blockSize] += float(std::exp(double(logit - most)) / total / double(group_));
     }
     return mass;
 }
@@ -177,10 +176,10 @@ std::vector<float> Trainer::blockMass(std::span<const std::span<const float>> lo
 void Trainer::nameTargetsOf(std::size_t text, std::size_t layer, std::size_t head) {
     const TextSamples& samples = texts_[text];
     const LayerSamples& from = samples.layers[layer];
-    const std::size_t rows = samples.positions.size() * group_, tokens = std::size_t(samples.tokens);
+    const std::size_t rows = samples.positions.size() * group_, tokens = Elements(samples.tokens);
     std::vector<float> queries(rows * dim_), products(rows * tokens);
     for (std::size_t row = 0; row < samples.positions.size(); ++row)
-        std::copy_n(from.queries.data() + (row * std::size_t(config_.queryHeads) + head * group_) * dim_, group_ * dim_,
+        std::copy_n(from.queries.data() + (row * heads_ + head) * group_ * dim_, group_ * dim_,
                     queries.data() + row * group_ * dim_);
     const float scale = config_.attentionScale();
     for (float& q : queries) q *= scale;
@@ -220,7 +219,7 @@ void Trainer::nameTargetsOf(std::size_t text, std::size_t layer, std::size_t hea
 
 /// Starts a projection as the mean of the target layer's query heads of each group.
 void Trainer::startFromQueries(std::size_t layer) {
-    const std::size_t queryWidth = std::size_t(config_.queryHeads) * dim_;
+    const std::size_t queryWidth = heads_ * group_ * dim_;
     std::vector<float> identity(hidden_ * hidden_, 0.f), columns(hidden_ * queryWidth);
     for (std::size_t i = 0; i < hidden_; ++i) identity[i * hidden_ + i] = 1;
     const LinearTarget to{model_.layer(int(layer)).q, nullptr, columns.data(), int(queryWidth), false};
@@ -354,8 +353,8 @@ ForecastQuality Trainer::measure(std::size_t layer) {
         double found = 0, far = 0;
         const int firstNear =
             queries_[test[b]].position / spec_.blockSize + 1 - budget.window - (budget.windowAddsCurrent ? 1 : 0);
-        for (int block = budget.sink; block < firstNear; ++block) far += double(mass_[index][std::size_t(block)]);
-        for (const std::int32_t block : chosen) found += double(mass_[index][std::size_t(block)]);
+        for (int block = budget.sink; block < firstNear; ++block) far += double(mass_[index][block]);
+        for (const std::int32_t block : chosen) found += double(mass_[index][block]);
         masses[i] = far > 0 ? found / far : 1.0;
     });
     const double count = double(losses.size());
@@ -385,7 +384,7 @@ ForecastWeights Trainer::run(ForecastReport& report, const std::function<void(co
     std::vector<std::size_t> order(trainQueries_);
     std::iota(order.begin(), order.end(), std::size_t(0));
     std::size_t next = order.size();
-    const std::size_t batch = std::min(std::size_t(std::max(1, training_.batch)), order.size());
+    const std::size_t batch = std::min<std::size_t>(Elements(std::max(1, training_.batch)), order.size());
     for (int number = 1; number <= training_.steps; ++number) {
         throwIfCancelled(stop);
         if (next + batch > order.size()) {

@@ -41,8 +41,8 @@ public:
         : texts_(texts), training_(training), kernels_(makeCpuKernels(training.threads)),
           layers_(Elements(config.layers)), heads_(Elements(config.kvHeads)),
           inputs_(Elements(select::RetainingHeads::inputsOf(config))),
-          width_(training.width > 0 ? std::size_t(training.width)
-                                    : std::clamp<std::size_t>(inputs_ / 6 / 16 * 16, 16, 1024)),
+          width_(training.width > 0 ? Elements(training.width)
+                                    : Elements(std::clamp<std::size_t>(inputs_ / 6 / 16 * 16, 16, 1024))),
           in_(layers_), out_(layers_) {
         const std::size_t testing = std::max<std::size_t>(1, texts.size() / 8);
         for (std::size_t text = 0; text < texts.size(); ++text)
@@ -154,7 +154,7 @@ double Trainer::step(std::size_t layer, std::span<const Run> runs, int number) {
         }
     for (std::size_t i = 0; i < byHidden.size(); ++i) byHidden[i] *= siluSlope(before_[i]);
     kernels_->forEach(int(width_), [&](int row) {
-        float* gradient = in.gradient.data() + std::size_t(row) * inputs_;
+        float* gradient = RowsOf(in.gradient.data(), inputs_)[row];
         std::fill_n(gradient, inputs_, 0.f);
         for (std::size_t i = 0; i < n; ++i) {
             const float slope = byHidden[i * width_ + std::size_t(row)];
@@ -176,7 +176,7 @@ void Trainer::update(Parameters& p, int number, double clip) {
     const double warmUp = std::max(1.0, training_.steps / 10.0);
     const double rate = training_.learningRate * std::min(1.0, number / warmUp);
     kernels_->forEach(int(width_), [&](int part) {
-        const std::size_t size = p.weights.size() / width_, first = std::size_t(part) * size;
+        const std::size_t size = p.weights.size() / width_, first = Elements(part, size);
         for (std::size_t i = first; i < first + size; ++i) {
             const double g = clip * double(p.gradient[i]);
             p.mean[i] = float(kBeta1 * double(p.mean[i]) + (1 - kBeta1) * g);
@@ -237,7 +237,7 @@ select::RetainingHeads Trainer::run(RetainingReport& report, const std::function
         for (std::size_t layer = 0; layer < layers_; ++layer) loss += measure(layer).loss / double(layers_);
         return loss;
     };
-    const std::size_t batch = std::min(std::size_t(std::max(1, training_.batchRuns)), train_.size());
+    const std::size_t batch = std::min<std::size_t>(Elements(std::max(1, training_.batchRuns)), train_.size());
     std::size_t next = train_.size();
     for (int number = 1; number <= training_.steps; ++number) {
         throwIfCancelled(stop);
@@ -278,13 +278,13 @@ RetainingSamples::RetainingSamples(const ModelConfig& config, int tokens, int ru
 
 void RetainingSamples::observe(const PromptChunk& chunk) {
     Layer& layer = layers_[index(chunk.layer)];
-    const auto kvHeads = std::size_t(config_.kvHeads), group = std::size_t(config_.group());
-    const auto dim = std::size_t(config_.headDim), qWidth = kvHeads * group * dim, kvWidth = kvHeads * dim;
+    const std::size_t kvHeads = Elements(config_.kvHeads), group = Elements(config_.group()),
+                      dim = Elements(config_.headDim), qWidth = kvHeads * group * dim, kvWidth = kvHeads * dim;
     const TokenRows& rows = chunk.rows;
     const auto first = std::lower_bound(positions_.begin(), positions_.end(), chunk.first);
     const auto end = std::lower_bound(first, positions_.end(), chunk.first + chunk.n);
     for (auto at = first; at != end; ++at) {
-        const auto i = std::size_t(*at - chunk.first);
+        const std::size_t i = Elements(*at - chunk.first);
         layer.inputs.insert(layer.inputs.end(), rows.plainQ + i * qWidth, rows.plainQ + (i + 1) * qWidth);
         layer.inputs.insert(layer.inputs.end(), rows.plainK + i * kvWidth, rows.plainK + (i + 1) * kvWidth);
         layer.inputs.insert(layer.inputs.end(), rows.v + i * kvWidth, rows.v + (i + 1) * kvWidth);
@@ -293,9 +293,9 @@ void RetainingSamples::observe(const PromptChunk& chunk) {
                                  rows.k + i * kvWidth + (g + 1) * dim);
         layer.labels.insert(layer.labels.end(), kvHeads, -std::numeric_limits<float>::infinity());
     }
-    const auto seen = std::size_t(end - positions_.begin()); // samples whose keys have been read
+    const std::size_t seen = Elements(end - positions_.begin()); // samples whose keys have been read
     if (seen == 0) return;
-    products_.resize(std::size_t(chunk.n) * seen);
+    products_.resize(Elements(chunk.n, seen));
     const float scale = config_.attentionScale();
     for (std::size_t h = 0; h < kvHeads * group; ++h) {
         const std::size_t g = h / group;
@@ -305,7 +305,7 @@ void RetainingSamples::observe(const PromptChunk& chunk) {
         for (int i = 0; i < chunk.n; ++i) // only queries of later tokens than the key's count
             for (std::size_t s = 0; s < seen && positions_[s] < chunk.first + i; ++s) {
                 float& label = layer.labels[s * kvHeads + g];
-                label = std::max(label, scale * products_[std::size_t(i) * seen + s]);
+                label = std::max(label, scale * RowsOf(products_.data(), seen)[i][s]);
             }
     }
 }

@@ -2,6 +2,7 @@
 // the engine's scratch memory must hold. This file only computes; it takes no GPU memory.
 #pragma once
 
+#include "base/ids.h"
 #include "base/indexed.h"
 #include "core/cuda/cuda_engine_options.h"
 #include "core/model/model_config.h"
@@ -21,13 +22,15 @@ struct BatchLayout {
     /// Heads of all sequences.
     Elements heads() const { return {rows, kvHeads}; }
     /// A sequence's first head.
-    int headOf(int sequence) const { return sequence * kvHeads; }
+    int headOf(RowId sequence) const { return int(sequence) * kvHeads; }
     /// Elements between the first blocks of two neighbouring heads of a sequence.
-    std::int64_t headStride(int sequence) const { return std::int64_t(blocks[sequence]) * std::int64_t(blockElements); }
+    std::int64_t headStride(RowId sequence) const {
+        return std::int64_t(blocks[sequence]) * std::int64_t(blockElements);
+    }
     /// Index of the first element of a sequence's blocks in a layer's store.
-    std::size_t firstElement(int sequence) const { return Elements(blockFirst[headOf(sequence)], blockElements); }
+    std::size_t firstElement(RowId sequence) const { return Elements(blockFirst[headOf(sequence)], blockElements); }
     /// Most blocks that a query of a layer reaches.
-    int blocksInSight(int layer) const { return sight_[layer]; }
+    int blocksInSight(LayerId layer) const { return sight_[layer]; }
     /// Floats of partial results that attention may need.
     std::size_t partialFloats(const cuda::Launch& launch) const;
 
@@ -40,12 +43,12 @@ struct BatchLayout {
     int capacity = 0;              // of the lists of chosen blocks
     int chunk = 0;                 // most prompt tokens or rows projected together
     int selectRows = 0;            // most rows that choose blocks together
-    Numbered<int> blocks;          // [sequence] most blocks of the sequence
+    PerRow<int> blocks;            // most blocks of each sequence
     Numbered<std::int64_t> blockFirst, windowFirst, tokenFirst; // [sequence*kvHeads]
     std::int64_t blocksTotal = 0, windowsTotal = 0, tokensTotal = 0;
 
 private:
-    Numbered<int> sight_; // [layer]
+    PerLayer<int> sight_;
 };
 
 } // namespace kvscope

@@ -7,30 +7,30 @@ namespace kvscope {
 void BlockChoice::plan(DeviceArena& arena) {
     constexpr const char* kWhat = "selections";
     const bool ahead = order_.looksAhead();
-    const std::size_t count = std::size_t(layout_.selectRows) * std::size_t(layout_.kvHeads) * (ahead ? 2 : 1),
-                      entries = count * std::size_t(std::max(layout_.capacity, 1));
+    const Elements count(layout_.selectRows, layout_.kvHeads, ahead ? 2 : 1),
+        entries(count, std::max(layout_.capacity, 1));
     arena.plan(lists.block, entries, kWhat);
     arena.plan(lists.slot, entries, kWhat);
     arena.plan(lists.count, count, kWhat);
     arena.plan(lists.loads, entries, kWhat);
-    arena.plan(lists.writeBacks, layout_.heads() * (ahead ? std::size_t(config_.layers) : 1), kWhat);
+    arena.plan(lists.writeBacks, {layout_.heads(), ahead ? config_.layers : 1}, kWhat);
 }
 
 /// With lookahead, layers of even and of odd number have separate lists: the choice for the next layer writes its lists
 /// while the attention of this layer reads the others.
-ChoiceLists BlockChoice::listsOf(int layer) const {
-    const std::size_t heads = std::size_t(layout_.selectRows) * std::size_t(layout_.kvHeads),
-                      capacity = std::size_t(std::max(layout_.capacity, 1));
-    const std::size_t first = order_.looksAhead() && layer % 2 == 1 ? heads : 0;
+ChoiceLists BlockChoice::listsOf(LayerId layer) const {
+    const std::size_t heads = Elements(layout_.selectRows, layout_.kvHeads);
+    const std::size_t first = order_.looksAhead() && int(layer) % 2 == 1 ? heads : 0;
+    const std::size_t entry = Elements(first, std::max(layout_.capacity, 1));
     // With lookahead a layer's write-backs start when the layer has written its new token. While they run, the choice
     // for the layer after the next may write its list already, so every layer has its own list of write-backs.
-    const std::size_t writeBacks = order_.looksAhead() ? std::size_t(layer) * layout_.heads() : 0;
-    return {lists.block + first * capacity, lists.slot + first * capacity, lists.count + first,
-            lists.loads + first * capacity, lists.writeBacks + writeBacks};
+    const int writeBacks = order_.looksAhead() ? int(layer) : 0;
+    return {lists.block + entry, lists.slot + entry, lists.count + first, lists.loads + entry,
+            RowsOf(lists.writeBacks, layout_.heads())[writeBacks]};
 }
 
-cuda::MoveList BlockChoice::movesOf(int index) const {
-    const DeviceLayerState& layer = layers_[std::size_t(index)];
+cuda::MoveList BlockChoice::movesOf(LayerId index) const {
+    const DeviceLayerState& layer = layers_[index];
     const ChoiceLists own = listsOf(index);
     cuda::MoveList moves{own.loads, own.writeBacks, layer.counts};
     if (layer.places.store != nullptr) moves.storeUnits = int(cuda::blockBytes(layout_.shape)) / cuda::kStoreUnit;
@@ -42,8 +42,8 @@ int BlockChoice::previousBytes() const {
     return options_.sharesSteps ? cuda::kMostBitmapBytes : cuda::selectionBitmapBytes(layout_.maxBlocks);
 }
 
-cuda::SelectArgs BlockChoice::layerArgs(int index) const {
-    const DeviceLayerState& layer = layers_[std::size_t(index)];
+cuda::SelectArgs BlockChoice::layerArgs(LayerId index) const {
+    const DeviceLayerState& layer = layers_[index];
     cuda::SelectArgs args;
     args.shape = layout_.shape;
     args.q = buffers_.q;
@@ -65,8 +65,8 @@ cuda::SelectArgs BlockChoice::layerArgs(int index) const {
     return args;
 }
 
-cuda::SelectSlots BlockChoice::slotsOf(int index) const {
-    const DeviceLayerState& layer = layers_[std::size_t(index)];
+cuda::SelectSlots BlockChoice::slotsOf(LayerId index) const {
+    const DeviceLayerState& layer = layers_[index];
     cuda::SelectSlots slots;
     slots.count = options_.slots;
     slots.countOf = rows_.slotsOf;
@@ -85,8 +85,8 @@ cuda::SelectSlots BlockChoice::slotsOf(int index) const {
     return slots;
 }
 
-cuda::SelectArgs BlockChoice::stepArgs(int index, const StepReport& report) const {
-    const DeviceLayerState& layer = layers_[std::size_t(index)];
+cuda::SelectArgs BlockChoice::stepArgs(LayerId index, const StepReport& report) const {
+    const DeviceLayerState& layer = layers_[index];
     cuda::SelectArgs select = layerArgs(index);
     select.rows = layout_.rows;
     select.position = rows_.position;

@@ -24,7 +24,7 @@ class BlockChoice {
 public:
     /// Everything passed must outlive this object. selector: null where the method is data.
     BlockChoice(const ModelConfig& config, const CudaEngineOptions& options, const BatchLayout& layout,
-                const std::vector<DeviceLayerState>& layers, const ChoiceOrder& order, const RowTable& rows,
+                const PerLayer<DeviceLayerState>& layers, const ChoiceOrder& order, const RowTable& rows,
                 const StepBuffers& buffers, const std::unique_ptr<DeviceSelector>& selector)
         : config_(config), options_(options), spec_(options.spec), layout_(layout), layers_(layers), order_(order),
           rows_(rows), buffers_(buffers), selector_(selector) {}
@@ -32,29 +32,29 @@ public:
     /// Asks the arena for the lists.
     void plan(DeviceArena& arena);
     /// The arguments that are the same in a step and in a prompt.
-    cuda::SelectArgs layerArgs(int layer) const;
+    cuda::SelectArgs layerArgs(LayerId layer) const;
     /// The arguments of a decode step's choice; the caller sets the marks.
-    cuda::SelectArgs stepArgs(int layer, const StepReport& report) const;
-    ChoiceLists listsOf(int layer) const;
+    cuda::SelectArgs stepArgs(LayerId layer, const StepReport& report) const;
+    ChoiceLists listsOf(LayerId layer) const;
     /// What the choice lists for the transfers.
-    cuda::MoveList movesOf(int layer) const;
+    cuda::MoveList movesOf(LayerId layer) const;
     /// Bytes from one head's bitmap of the step before to the next.
     int previousBytes() const;
     /// See Abilities::valuesByToken.
-    bool valuesByToken(int layer) const {
-        return selector_ && options_.method.abilities.valuesByToken && layers_[std::size_t(layer)].sparse;
+    bool valuesByToken(LayerId layer) const {
+        return selector_ && options_.method.abilities.valuesByToken && layers_[layer].sparse;
     }
 
     ChoiceLists lists; // for all layers; DeviceArena::take sets the pointers
 
 private:
-    cuda::SelectSlots slotsOf(int layer) const;
+    cuda::SelectSlots slotsOf(LayerId layer) const;
 
     const ModelConfig& config_;
     const CudaEngineOptions& options_;
     const SelectionSpec& spec_;
     const BatchLayout& layout_;
-    const std::vector<DeviceLayerState>& layers_;
+    const PerLayer<DeviceLayerState>& layers_;
     const ChoiceOrder& order_;
     const RowTable& rows_;
     const StepBuffers& buffers_;

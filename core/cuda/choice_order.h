@@ -8,25 +8,25 @@ namespace kvscope {
 class ChoiceOrder {
 public:
     /// `layers` must outlive this object and be complete before the first question.
-    explicit ChoiceOrder(const Numbered<DeviceLayerState>& layers) : layers_(layers) {}
+    explicit ChoiceOrder(const PerLayer<DeviceLayerState>& layers) : layers_(layers) {}
 
     void lookAhead() { ahead_ = true; }
     bool looksAhead() const { return ahead_; }
     /// The engine chooses the layer's blocks one layer ahead.
-    bool chosenAhead(int layer) const {
-        return ahead_ && layer < layers_.count() && of(layer).chosen == Chosen::LayerAhead && !of(layer).ownTier;
+    bool chosenAhead(LayerId layer) const {
+        return ahead_ && int(layer) < layers_.count() && of(layer).chosen == Chosen::LayerAhead && !of(layer).ownTier;
     }
     /// A selector with its own device tier chooses for the layer one layer ahead.
-    bool ownAhead(int layer) const { return ahead_ && layer < layers_.count() && of(layer).ownTier; }
+    bool ownAhead(LayerId layer) const { return ahead_ && int(layer) < layers_.count() && of(layer).ownTier; }
     /// Kernels of this layer choose something: the layer's own blocks or those of the next layer.
-    bool choosesIn(int layer) const {
-        return chosenAhead(layer + 1) || ownAhead(layer + 1) || (of(layer).sparse && !chosenAhead(layer));
+    bool choosesIn(LayerId layer) const {
+        return chosenAhead(next(layer)) || ownAhead(next(layer)) || (of(layer).sparse && !chosenAhead(layer));
     }
 
 private:
-    const DeviceLayerState& of(int layer) const { return layers_[layer]; }
+    const DeviceLayerState& of(LayerId layer) const { return layers_[layer]; }
 
-    const Numbered<DeviceLayerState>& layers_;
+    const PerLayer<DeviceLayerState>& layers_;
     bool ahead_ = false;
 };
 

@@ -130,8 +130,8 @@ void CudaEngine::prefill(const std::vector<std::vector<std::int32_t>>& prompts, 
     for (const auto& prompt : prompts) total += double(prompt.size());
     for (std::size_t s = 0; s < prompts.size(); ++s) {
         const auto& prompt = prompts[s];
-        sequences_.prompts.read(int(s), prompt, record, progress, done / total, (done + double(prompt.size())) / total,
-                                stop);
+        sequences_.prompts.read(RowId(int(s)), prompt, record, progress, done / total,
+                                (done + double(prompt.size())) / total, stop);
         done += double(prompt.size());
     }
     std::vector<std::int32_t> last;
@@ -154,11 +154,11 @@ void CudaEngine::prefill(const std::vector<std::vector<std::int32_t>>& prompts, 
     sequences_.rows.begin(sequences_.reports.host(0).tokens);
     record.stepStageNs[StepStage::LmHead] = std::int64_t(marks[1] - marks[0]);
     record.stepStageNs[StepStage::Sample] = std::int64_t(marks[2] - marks[1]);
-    for (std::size_t i = 0; i < record.layers.size(); ++i) {
-        LayerRecord& layer = record.layers[i];
+    for (const LayerId i : sequences_.layers.ids()) {
+        LayerRecord& layer = record.layers[int(i)];
         layer.d2hBytes = layer.d2hBlocks * std::int64_t(layout_.blockElements * sizeof(Bf16));
-        for (int s = 0; s < layout_.rows && sequences_.layers[i].ownTier; ++s)
-            layer.d2hBytes += sequences_.selector->storedBytes(int(i), s);
+        if (!sequences_.layers[i].ownTier) continue;
+        for (const RowId s : idsUpTo<RowId>(layout_.rows)) layer.d2hBytes += sequences_.selector->storedBytes(i, s);
     }
     record.durationNs = steadyNowNs() - begin;
     launched_ = waited_ = 0;

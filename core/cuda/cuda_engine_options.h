@@ -40,9 +40,9 @@ struct DeviceTransfers {
 
 struct CudaEngineOptions {
     SelectionSpec spec;
-    Numbered<int> maxTokens;    // [sequence]
-    Numbered<int> promptTokens; // [sequence]; empty: as maxTokens (matters where rotation depends on the length)
-    int maxPrompt = 1;          // longest prompt that prefill() will get; bounds the scratch memory
+    PerRow<int> maxTokens;    // of each sequence
+    PerRow<int> promptTokens; // empty: as maxTokens (matters where rotation depends on the length)
+    int maxPrompt = 1;        // longest prompt that prefill() will get; bounds the scratch memory
     int slots = 0;
     LayerPlans plans; // of all layers
     bool leastRecentlyUsed = false;

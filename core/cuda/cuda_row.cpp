@@ -76,7 +76,7 @@ void CudaRow::leavePool() const {
 }
 
 void CudaRow::putIntoPool(int at) const {
-    for (int i = 0; i < int(sequences.layers.size()); ++i) {
+    for (const LayerId i : sequences.layers.ids()) {
         const DeviceLayerState& layer = sequences.layers[i];
         if (!layer.offloaded) continue;
         cuda::PoolRow& row = p_.pool->put(i, at, number_, layer, layout_.maxBlocks);
@@ -139,10 +139,10 @@ bool CudaRow::finishPrompt(bool read) {
     sequences.rows.begin(sequences.reports.host(0).tokens);
     record.stepStageNs[StepStage::LmHead] = std::int64_t(marks[1] - marks[0]);
     record.stepStageNs[StepStage::Sample] = std::int64_t(marks[2] - marks[1]);
-    for (std::size_t i = 0; i < record.layers.size(); ++i) {
-        LayerRecord& layer = record.layers[i];
+    for (const LayerId i : sequences.layers.ids()) {
+        LayerRecord& layer = record.layers[int(i)];
         layer.d2hBytes = layer.d2hBlocks * std::int64_t(layout_.blockElements * sizeof(__nv_bfloat16));
-        if (sequences.layers[i].ownTier) layer.d2hBytes += sequences.selector->storedBytes(int(i), 0);
+        if (sequences.layers[i].ownTier) layer.d2hBytes += sequences.selector->storedBytes(i, RowId{0});
     }
     position_ = int(prompt.size());
     logitsFetched_ = false;

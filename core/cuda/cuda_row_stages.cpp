@@ -39,8 +39,7 @@ void CudaRowStages::embed() {
             cuda::stampNow(launch_, row->report().mark(kEmbed));
 }
 
-void CudaRowStages::project(LayerId id) {
-    const int layer = int(id);
+void CudaRowStages::project(LayerId layer) {
     p_.ranges.at(layer, Stage::QkvLinear);
     p_.passes.project(p_.model->layers[layer], p_.shared.x, int(rows_.size()), report().mark(layer, kQkv));
     p_.ranges.at(layer, Stage::Rope);
@@ -53,7 +52,7 @@ void CudaRowStages::project(LayerId id) {
             launch_.stream = row.launch.stream;
             launch_.joined = true;
         }
-        row.sequences.stages.takeProducts(id, int(i));
+        row.sequences.stages.takeProducts(layer, int(i));
         launch_ = shared;
     }
 }
@@ -64,11 +63,11 @@ void CudaRowStages::append(LayerId layer) {
 void CudaRowStages::choose(LayerId layer) {
     for (CudaRow* row : rows_) row->sequences.stages.choose(layer);
     const CudaRow& first = *rows_.front();
-    const DeviceLayerState& state = first.sequences.layers[index(layer)];
+    const DeviceLayerState& state = first.sequences.layers[layer];
     if (!first.options().pooled || !state.offloaded) return;
     int capacity = 0;
     for (const CudaRow* row : rows_) capacity = std::max(capacity, row->layout().capacity);
-    p_.pool->lookUp(launch_, int(layer), capacity, first.sequences.choice.valuesByToken(int(layer)));
+    p_.pool->lookUp(launch_, layer, capacity, first.sequences.choice.valuesByToken(layer));
     for (CudaRow* row : rows_) row->sequences.stages.fetch(layer);
 }
 void CudaRowStages::lookAhead(LayerId layer) {
@@ -92,11 +91,10 @@ void CudaRowStages::after(LayerId layer) {
         cuda::check(cudaStreamWaitEvent(launch_.stream, row->attended.get()), "ending a row's attention");
     }
     // The next kernel on this stream may start early; it waits for this one, which does not.
-    cuda::stampNow(afterCopies(), report().mark(int(layer), kOLinear));
+    cuda::stampNow(afterCopies(), report().mark(layer, kOLinear));
 }
 
-void CudaRowStages::finish(LayerId id) {
-    const int layer = int(id);
+void CudaRowStages::finish(LayerId layer) {
     p_.passes.finish(layer, p_.shared.x, int(rows_.size()), beside_ ? nullptr : report().mark(layer, kOLinear),
                      report().mark(layer, kFfn));
 }

@@ -63,7 +63,7 @@ void CudaSequences::refuseUnsupported() const {
 
 void CudaSequences::makeSelector() {
     const CudaEngineOptions& options = p_.options;
-    Numbered<cuda::HeadNorms> norms;
+    PerLayer<cuda::HeadNorms> norms;
     for (const DeviceLayer& layer : p_.model.layers) norms.push_back(layer.headNorms);
     const RecordLevel level = // the oracle needs the chosen blocks of every step
         options.oracle ? std::max(options.level, RecordLevel::Selections) : options.level;
@@ -96,8 +96,8 @@ void CudaSequences::makeSelector() {
 
 void CudaSequences::plan(DeviceArena& arena, DeviceArena& prompt) {
     for (DeviceLayerState& layer : layers) planLayer(arena, layer);
-    storeBytes = std::size_t(p_.options.plans.offloaded()) * std::size_t(p_.layout.blocksTotal) *
-                 std::size_t(p_.options.fullBlockBytes(p_.layout.blockElements));
+    storeBytes = Elements(p_.options.plans.offloaded(), p_.layout.blocksTotal,
+                          p_.options.fullBlockBytes(p_.layout.blockElements));
     arena.planStore(store_, storeBytes / sizeof(Bf16), {"kv_store", "the KV store", Holds::Kv}, p_.options.store);
     if (!p_.options.planted.empty()) arena.plan(planted_, layers.size(), "session state");
     prompts.plan(prompt);
@@ -117,7 +117,7 @@ void CudaSequences::planSteps(DeviceArena& arena) {
 
 void CudaSequences::openSteps() {
     reports.open();
-    for (std::size_t i = 0; i < layers.size(); ++i) layers[i].counts = transfers.counters + 2 * i;
+    for (const LayerId i : layers.ids()) layers[i].counts = transfers.countsOf(i);
 }
 
 void CudaSequences::open() {
@@ -127,7 +127,7 @@ void CudaSequences::open() {
         cuda::check(
             cudaMemcpy(planted_, p_.options.planted.data(), layers.size() * sizeof *planted_, cudaMemcpyHostToDevice),
             "preparing planted selections");
-        for (std::size_t i = 0; i < layers.size(); ++i) layers[i].planted = planted_ + i;
+        for (const LayerId i : layers.ids()) layers[i].planted = planted_ + int(i);
     }
     prompts.open();
     reports.open();
@@ -157,18 +157,19 @@ void CudaSequences::planLayer(DeviceArena& arena, DeviceLayerState& layer) {
         return p_.options.sharesSteps ? std::max(bytes, DeviceArena::kAlignment) : DeviceArena::kAlignment;
     };
     const BatchLayout& layout = p_.layout;
-    const std::size_t heads = layout.heads(), dim = std::size_t(layout.dim),
-                      blocks = std::size_t(layout.blocksTotal) * layout.blockElements,
-                      slots = heads * std::size_t(p_.options.slots), windows = std::size_t(layout.windowsTotal);
+    const Elements heads = layout.heads(), blocks(layout.blocksTotal, layout.blockElements),
+                   slots(heads, p_.options.slots), windows(layout.windowsTotal);
+    const std::size_t keyBytes = Elements(layout.dim) * sizeof(Bf16);
     if (p_.options.oracle && layer.sparse && spec_.tiersLackKeys())
         arena.plan(layer.allKeys, blocks, {"oracle_keys", "the oracle's keys", Holds::Scratch});
     if (layer.offloaded && p_.options.pooled) {
-        arena.plan(layer.map, heads * std::size_t(layout.maxBlocks), "slot maps");
+        arena.plan(layer.map, {heads, layout.maxBlocks}, "slot maps");
     } else if (layer.offloaded) {
-        const std::size_t bytes = std::size_t(p_.options.fullBlockBytes(layout.blockElements));
-        arena.plan(layer.blocks, slots * bytes / sizeof(Bf16), {"kv_slots", "KV slots", Holds::Kv}, unit(bytes));
+        const Elements bytes(p_.options.fullBlockBytes(layout.blockElements));
+        arena.plan(layer.blocks, Elements(slots, bytes) / sizeof(Bf16), {"kv_slots", "KV slots", Holds::Kv},
+                   unit(bytes));
         if (p_.options.quantised)
-            arena.plan(layer.newest, heads * layout.blockElements,
+            arena.plan(layer.newest, {heads, layout.blockElements},
                        {"kv_tails", "KV blocks that are being written", Holds::Kv});
         arena.plan(layer.map, slots, "slot maps");
         if (has.lastUse) arena.plan(layer.lastUse, slots, "slot maps");
@@ -180,20 +181,18 @@ void CudaSequences::planLayer(DeviceArena& arena, DeviceLayerState& layer) {
     describeIndex(layer);
     cuda::DeviceIndex& index = layer.index;
     if (has.pooledKeys) {
-        arena.plan(index.recentKeys, heads * std::size_t(index.kernel) * dim, kIndex);
-        arena.plan(index.pooledKeys, windows * dim, kIndex, unit(dim * sizeof(Bf16)));
+        arena.plan(index.recentKeys, {heads, index.kernel, layout.dim}, kIndex);
+        arena.plan(index.pooledKeys, {windows, layout.dim}, kIndex, unit(keyBytes));
     }
     if (has.pooledScores) {
-        arena.plan(index.recentScores, heads * std::size_t(index.kernel), kIndex);
+        arena.plan(index.recentScores, {heads, index.kernel}, kIndex);
         arena.plan(index.pooledScores, windows, kIndex);
     }
-    if (has.ranges)
-        arena.plan(index.ranges, std::size_t(layout.blocksTotal) * 2 * dim, kIndex, unit(2 * dim * sizeof(Bf16)));
+    if (has.ranges) arena.plan(index.ranges, {layout.blocksTotal, 2, layout.dim}, kIndex, unit(2 * keyBytes));
     if (has.tokenScores)
-        arena.plan(index.tokenScores, std::size_t(layout.tokensTotal),
-                   {"token_scores", "eviction scores", Holds::Index});
+        arena.plan(index.tokenScores, layout.tokensTotal, {"token_scores", "eviction scores", Holds::Index});
     if (has.previous) {
-        arena.plan(layer.previous, heads * std::size_t(choice.previousBytes()), "recorder state");
+        arena.plan(layer.previous, {heads, choice.previousBytes()}, "recorder state");
         arena.plan(layer.hasPrevious, heads, "recorder state");
     }
 }
@@ -201,19 +200,19 @@ void CudaSequences::planLayer(DeviceArena& arena, DeviceLayerState& layer) {
 /// Sets the pointers into the host store that each offloaded layer's kernels use, and empties the slot maps.
 void CudaSequences::openStore() {
     const BatchLayout& layout = p_.layout;
-    const std::size_t layerElements =
-        std::size_t(layout.blocksTotal) * std::size_t(p_.options.fullBlockBytes(layout.blockElements)) / sizeof(Bf16);
-    const auto ofHead = std::size_t(p_.options.pooled ? layout.maxBlocks : p_.options.slots);
-    const std::size_t mapBytes = layout.heads() * ofHead * sizeof(std::int32_t);
-    std::size_t next = 0;
-    for (int i = 0; i < int(layers.size()); ++i) {
-        DeviceLayerState& layer = layers[std::size_t(i)];
-        layer.counts = transfers.counters + 2 * i;
+    const Elements layerBytes(layout.blocksTotal, p_.options.fullBlockBytes(layout.blockElements)),
+        places(layout.heads(), p_.options.pooled ? layout.maxBlocks : p_.options.slots);
+    const RowsOf stores(store_, layerBytes / sizeof(Bf16));
+    const std::size_t mapBytes = places * sizeof(std::int32_t);
+    int stored = 0;
+    for (const LayerId i : layers.ids()) {
+        DeviceLayerState& layer = layers[i];
+        layer.counts = transfers.countsOf(i);
         layer.index.windowFirst = rows.windowFirst;
         layer.index.blockFirst = rows.blockFirst;
         layer.index.tokenFirst = rows.tokenFirst;
         if (!layer.offloaded) continue;
-        layer.storeHost = store_ + next++ * layerElements;
+        layer.storeHost = stores[stored++];
         void* seen = nullptr;
         cuda::check(cudaHostGetDevicePointer(&seen, layer.storeHost, 0), "mapping the KV store");
         layer.store = static_cast<const Bf16*>(seen);
@@ -230,11 +229,11 @@ ReportNeeds CudaSequences::reportNeeds() const {
     needs.rows = p_.layout.rows;
     needs.kvHeads = p_.layout.kvHeads;
     needs.layers = p_.model.config.layers;
-    needs.capacity = std::size_t(p_.layout.capacity);
+    needs.capacity = Elements(p_.layout.capacity);
     needs.recorded = options.record;
     needs.blocks = selections;
     needs.scores = selections && options.level == RecordLevel::Full;
-    needs.units = options.oracle ? std::size_t(p_.layout.maxUnits) : 0;
+    if (options.oracle) needs.units = Elements(p_.layout.maxUnits);
     needs.ownBytes = selector && options.record ? selector->reportBytes() : 0;
     return needs;
 }
@@ -246,31 +245,25 @@ constexpr const char* kActivations = "activations";
 } // namespace
 
 void planSharedBuffers(DeviceArena& arena, StepBuffers& buffers, const ModelConfig& config, const BatchLayout& layout) {
-    const auto rows = std::size_t(layout.rows), chunk = std::size_t(layout.chunk);
-    const auto qWidth = std::size_t(config.queryHeads * layout.dim), kvWidth = std::size_t(layout.kvHeads * layout.dim);
-    const auto plainWidth = std::size_t(config.queryHeads * config.queryDim());
+    const int rows = layout.rows, chunk = layout.chunk;
+    const Elements kvWidth(layout.kvHeads, layout.dim), plainWidth(config.queryHeads, config.queryDim());
     const int queryRank = config.latent ? config.latent->queryRank : 0;
-    arena.plan(buffers.x, rows * std::size_t(config.hidden), kActivations);
-    arena.plan(buffers.qkv, chunk * ((queryRank > 0 ? std::size_t(queryRank) : plainWidth) + 2 * kvWidth),
-               kActivations);
-    if (queryRank > 0) arena.plan(buffers.plainQ, chunk * plainWidth, kActivations);
-    if (config.latent)
-        arena.plan(buffers.output, chunk * std::size_t(config.queryHeads * config.outputDim()), kActivations);
-    arena.plan(buffers.q, chunk * qWidth, kActivations);
-    arena.plan(buffers.attended, chunk * std::size_t(config.queryHeads * layout.shape.valueDim()), kActivations);
+    arena.plan(buffers.x, {rows, config.hidden}, kActivations);
+    arena.plan(buffers.qkv, {chunk, (queryRank > 0 ? Elements(queryRank) : plainWidth) + 2 * kvWidth}, kActivations);
+    if (queryRank > 0) arena.plan(buffers.plainQ, {chunk, plainWidth}, kActivations);
+    if (config.latent) arena.plan(buffers.output, {chunk, config.queryHeads, config.outputDim()}, kActivations);
+    arena.plan(buffers.q, {chunk, config.queryHeads, layout.dim}, kActivations);
+    arena.plan(buffers.attended, {chunk, config.queryHeads, layout.shape.valueDim()}, kActivations);
     const int widest = config.experts ? std::max(config.ffn, config.experts->sharedWidth) : config.ffn;
-    arena.plan(buffers.hidden, chunk * std::size_t(widest), kActivations);
-    arena.plan(buffers.newKey, rows * kvWidth, kActivations);
-    arena.plan(buffers.newValue, rows * kvWidth, kActivations);
-    for (float*& logits : buffers.logits) arena.plan(logits, rows * std::size_t(config.vocab), kActivations);
+    arena.plan(buffers.hidden, {chunk, widest}, kActivations);
+    arena.plan(buffers.newKey, {rows, kvWidth}, kActivations);
+    arena.plan(buffers.newValue, {rows, kvWidth}, kActivations);
+    for (float*& logits : buffers.logits) arena.plan(logits, {rows, config.vocab}, kActivations);
 }
 
 void planAttentionBuffers(DeviceArena& arena, StepBuffers& buffers, const ModelConfig& config,
                           const BatchLayout& layout, const cuda::Launch& launch, bool oracle) {
-    if (oracle)
-        arena.plan(buffers.blockLogSums,
-                   std::size_t(layout.rows) * std::size_t(config.queryHeads) * std::size_t(layout.maxUnits),
-                   "the oracle");
+    if (oracle) arena.plan(buffers.blockLogSums, {layout.rows, config.queryHeads, layout.maxUnits}, "the oracle");
     arena.plan(buffers.partial, layout.partialFloats(launch), kActivations);
     arena.plan(buffers.arrivals, cuda::attentionArrivals(layout.shape, layout.selectRows), "session state");
 }

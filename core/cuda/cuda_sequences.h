@@ -61,7 +61,7 @@ private:
 
 public:
     std::size_t storeBytes = 0;
-    Numbered<DeviceLayerState> layers;
+    PerLayer<DeviceLayerState> layers;
     std::unique_ptr<DeviceSelector> selector; // null: the method is data
     ChoiceOrder order;
     RowTable rows;

@@ -14,34 +14,30 @@ void CudaStages::embed() {
                     report_->mark(kEmbed));
 }
 
-void CudaStages::project(LayerId id) {
-    const int layer = int(id);
+void CudaStages::project(LayerId layer) {
     p_.passes.projectAndAppend(layer, appendArgs(layer), p_.selector != nullptr, report_->mark(layer, kQkv));
     beginAttention(layer);
 }
 
-void CudaStages::takeProducts(LayerId id, int row) {
-    const int layer = int(id);
+void CudaStages::takeProducts(LayerId layer, int row) {
     p_.passes.appendRow(appendArgs(layer), row);
     beginAttention(layer);
 }
 
-void CudaStages::beginAttention(int layer) {
+void CudaStages::beginAttention(LayerId layer) {
     if (__nv_bfloat16* const all = stateOf(layer).allKeys)
         cuda::keepKeys(p_.launch, {p_.layout.shape, p_.layout.rows, p_.rows.position, p_.rows.active, p_.buffers.newKey,
                                    all, p_.rows.blockFirst});
     attention_ = attentionArgs(layer);
 }
 
-void CudaStages::append(LayerId id) {
-    const int layer = int(id);
+void CudaStages::append(LayerId layer) {
     if (!p_.selector || !stateOf(layer).indexed) return;
     p_.ranges.at(layer, Stage::Compression);
     p_.selector->append(deviceStep(layer));
 }
 
-void CudaStages::choose(LayerId id) {
-    const int layer = int(id);
+void CudaStages::choose(LayerId layer) {
     if (!stateOf(layer).sparse) return;
     if (p_.order.chosenAhead(layer))
         attendToList(layer);
@@ -50,7 +46,7 @@ void CudaStages::choose(LayerId id) {
 }
 
 /// Chooses the blocks of a layer that the layer before has not chosen for, gives them slots and starts their transfers.
-void CudaStages::chooseInLayer(int layer) {
+void CudaStages::chooseInLayer(LayerId layer) {
     cuda::SelectArgs select = p_.choice.stepArgs(layer, *report_);
     select.marks.offloading = report_->mark(layer, kOffloading);
     p_.ranges.at(layer, Stage::Stage1); // one kernel does stage1, pooling and the set difference
@@ -68,12 +64,12 @@ void CudaStages::chooseInLayer(int layer) {
     if (state.offloaded && p_.options.pooled) {
         if (pool_ != nullptr) {
             pool_->lookUp(p_.launch, layer, p_.layout.capacity, p_.choice.valuesByToken(layer));
-            fetch(LayerId{layer});
+            fetch(layer);
         }
         return attendToList(layer);
     }
     if (state.offloaded && p_.transfers.hasLoop())
-        p_.transfers.handOver(layer, -1, nullptr);
+        p_.transfers.handOver(layer, std::nullopt, nullptr);
     else if (state.offloaded && p_.order.looksAhead())
         p_.transfers.besideNow(layer, *report_);
     else if (state.offloaded)
@@ -82,7 +78,7 @@ void CudaStages::chooseInLayer(int layer) {
 }
 
 /// Gives the attention of the layer the lists that the choice has written.
-void CudaStages::attendToList(int layer) {
+void CudaStages::attendToList(LayerId layer) {
     const ChoiceLists lists = p_.choice.listsOf(layer);
     if (stateOf(layer).offloaded) attention_.list.slot = lists.slot;
     attention_.list.block = lists.block;
@@ -91,34 +87,34 @@ void CudaStages::attendToList(int layer) {
     attention_.maxBlocks = p_.layout.capacity;
 }
 
-void CudaStages::lookAhead(LayerId id) {
-    const int layer = int(id);
+void CudaStages::lookAhead(LayerId layer) {
     if (!p_.order.looksAhead()) return;
     const DeviceLayerState& state = stateOf(layer);
-    const int next = layer + 1;
-    if (p_.order.ownAhead(next)) { // the selector keeps the lists and makes the transfers
+    const LayerId target = next(layer);
+    if (p_.order.ownAhead(target)) { // the selector keeps the lists and makes the transfers
         p_.ranges.at(layer, Stage::Stage1);
         cuda::SelectArgs none;
-        return p_.selector->lookAhead(deviceStep(layer), next, none);
+        return p_.selector->lookAhead(deviceStep(layer), target, none);
     }
-    const bool nextChosen = p_.order.chosenAhead(next);
+    const bool nextChosen = p_.order.chosenAhead(target);
     if (nextChosen) chooseNext(layer);
     // Tells the transfer loop that the lists of the next layer are complete, and waits until the blocks of this layer
     // are there.
     if (p_.transfers.hasLoop()) {
         const bool awaited = nextChosen ? state.offloaded : state.sparse;
-        if (nextChosen || state.sparse) p_.transfers.handOver(next, awaited ? layer : -1, report_->mark(layer, kReady));
+        if (nextChosen || state.sparse)
+            p_.transfers.handOver(target, awaited ? std::optional(layer) : std::nullopt, report_->mark(layer, kReady));
         return;
     }
     if (!nextChosen && state.sparse && p_.options.record) cuda::stampNow(p_.launch, report_->mark(layer, kReady));
-    p_.transfers.besideLater(layer, nextChosen && stateOf(next).offloaded,
+    p_.transfers.besideLater(layer, nextChosen && stateOf(target).offloaded,
                              state.offloaded && p_.order.chosenAhead(layer), *report_);
 }
 
 /// Chooses the next layer's blocks. The next layer has not seen the step's token yet (SelectArgs::unseen).
-void CudaStages::chooseNext(int layer) {
-    const int next = layer + 1;
-    cuda::SelectArgs select = p_.choice.stepArgs(next, *report_);
+void CudaStages::chooseNext(LayerId layer) {
+    const LayerId target = next(layer);
+    cuda::SelectArgs select = p_.choice.stepArgs(target, *report_);
     select.unseen = 1;
     select.slots.newKey = select.slots.newValue = nullptr; // the next layer writes its own key and value
     DeviceStep step = deviceStep(layer);
@@ -129,12 +125,11 @@ void CudaStages::chooseNext(int layer) {
         step.stage1Mark = step.poolingMark = step.offloadingMark = nullptr;
     if (!p_.transfers.hasLoop()) select.marks.end = report_->mark(layer, kReady);
     p_.ranges.at(layer, Stage::Stage1);
-    p_.selector->lookAhead(step, next, select);
+    p_.selector->lookAhead(step, target, select);
     cuda::selectBlocksOnDevice(p_.launch, select);
 }
 
-void CudaStages::load(LayerId id) {
-    const int layer = int(id);
+void CudaStages::load(LayerId layer) {
     p_.ranges.at(layer, stateOf(layer).sparse ? Stage::Stage2 : Stage::Attention);
     attentionLaunch_ = p_.transfers.join(layer);
     if (p_.options.quantised && !stateOf(layer).offloaded) roundNewest(layer);
@@ -142,7 +137,7 @@ void CudaStages::load(LayerId id) {
 
 /// Quantises, in a layer without slots, the blocks that the step's tokens have filled. In a layer with slots the
 /// transfer does this.
-void CudaStages::roundNewest(int layer) const {
+void CudaStages::roundNewest(LayerId layer) const {
     cuda::RoundNewestArgs args;
     args.format = *p_.options.quantised;
     args.blocks = stateOf(layer).blocks;
@@ -154,22 +149,19 @@ void CudaStages::roundNewest(int layer) const {
     cuda::roundNewest(p_.launch, args);
 }
 
-void CudaStages::attend(LayerId id) {
-    const int layer = int(id);
+void CudaStages::attend(LayerId layer) {
     if (isMethods(layer) && p_.selector->attend(deviceStep(layer), attention_)) return;
     cuda::decodeAttention(attentionLaunch_, attention_);
 }
 
-void CudaStages::after(LayerId id) {
-    const int layer = int(id);
+void CudaStages::after(LayerId layer) {
     if (p_.options.oracle && stateOf(layer).sparse) measureMass(layer);
     if (!isMethods(layer)) return;
     p_.ranges.at(layer, Stage::Offloading);
     p_.selector->after(deviceStep(layer));
 }
 
-void CudaStages::finish(LayerId id) {
-    const int layer = int(id);
+void CudaStages::finish(LayerId layer) {
     p_.passes.finish(layer, p_.buffers.x, p_.layout.rows, report_->mark(layer, kOLinear), report_->mark(layer, kFfn));
 }
 
@@ -178,7 +170,7 @@ void CudaStages::head() {
     p_.passes.head(logits_, report_->mark(kLmHead));
 }
 
-cuda::AppendArgs CudaStages::appendArgs(int index) const {
+cuda::AppendArgs CudaStages::appendArgs(LayerId index) const {
     const DeviceLayer& weights = p_.model.layers[index];
     const DeviceLayerState& layer = stateOf(index);
     cuda::AppendArgs append;
@@ -216,7 +208,7 @@ cuda::AppendArgs CudaStages::appendArgs(int index) const {
     return append;
 }
 
-DeviceStep CudaStages::deviceStep(int index) const {
+DeviceStep CudaStages::deviceStep(LayerId index) const {
     DeviceStep step;
     step.layer = index;
     step.position = p_.rows.position;
@@ -236,7 +228,7 @@ DeviceStep CudaStages::deviceStep(int index) const {
 }
 
 /// Arguments of an attention over all blocks that the layer's queries see.
-cuda::DecodeAttentionArgs CudaStages::attentionArgs(int index) const {
+cuda::DecodeAttentionArgs CudaStages::attentionArgs(LayerId index) const {
     const DeviceLayerState& layer = stateOf(index);
     cuda::DecodeAttentionArgs attend;
     attend.shape = p_.layout.shape;
@@ -266,7 +258,7 @@ cuda::DecodeAttentionArgs CudaStages::attentionArgs(int index) const {
 }
 
 /// Launches the oracle's kernels, which measure how much attention every cached block would get.
-void CudaStages::measureMass(int index) {
+void CudaStages::measureMass(LayerId index) {
     const DeviceLayerState& layer = stateOf(index);
     cuda::BlockMassArgs args;
     args.shape = p_.layout.shape;

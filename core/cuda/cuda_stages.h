@@ -20,7 +20,7 @@ struct CudaStagesParts {
     const DeviceModel& model;
     const CudaEngineOptions& options;
     const BatchLayout& layout;
-    const Numbered<DeviceLayerState>& layers;
+    const PerLayer<DeviceLayerState>& layers;
     const std::unique_ptr<DeviceSelector>& selector;
     const ChoiceOrder& order;
     const RowTable& rows;
@@ -43,7 +43,7 @@ public:
     /// calls fetch().
     void usePool(const DevicePool& pool) { pool_ = &pool; }
     /// Launches the transfers that the pool has listed for a layer.
-    void fetch(LayerId layer) { p_.transfers.onDemand(int(layer), *report_); }
+    void fetch(LayerId layer) { p_.transfers.onDemand(layer, *report_); }
 
     void embed() override;
     void project(LayerId layer) override;
@@ -67,18 +67,18 @@ public:
     void head() override;
 
 private:
-    const DeviceLayerState& stateOf(int layer) const { return p_.layers[layer]; }
+    const DeviceLayerState& stateOf(LayerId layer) const { return p_.layers[layer]; }
     /// Whether the method has a selector and the layer chooses what it attends to.
-    bool isMethods(int layer) const { return stateOf(layer).sparse && p_.selector != nullptr; }
-    void beginAttention(int layer);
-    cuda::AppendArgs appendArgs(int layer) const;
-    cuda::DecodeAttentionArgs attentionArgs(int layer) const;
-    DeviceStep deviceStep(int layer) const;
-    void chooseInLayer(int layer);
-    void attendToList(int layer);
-    void chooseNext(int layer);
-    void measureMass(int layer);
-    void roundNewest(int layer) const;
+    bool isMethods(LayerId layer) const { return stateOf(layer).sparse && p_.selector != nullptr; }
+    void beginAttention(LayerId layer);
+    cuda::AppendArgs appendArgs(LayerId layer) const;
+    cuda::DecodeAttentionArgs attentionArgs(LayerId layer) const;
+    DeviceStep deviceStep(LayerId layer) const;
+    void chooseInLayer(LayerId layer);
+    void attendToList(LayerId layer);
+    void chooseNext(LayerId layer);
+    void measureMass(LayerId layer);
+    void roundNewest(LayerId layer) const;
 
     const CudaStagesParts p_;
     const SelectionSpec& spec_;

@@ -45,7 +45,7 @@ struct PartlyRotated {
     }
     std::vector<float> ordered(const std::vector<float>& heads) const {
         std::vector<float> out(heads.size());
-        for (std::size_t head = 0; head < heads.size(); head += std::size_t(dim))
+        for (std::size_t head = 0; head < heads.size(); head += Elements(dim))
             for (const Run& run : runs())
                 std::copy_n(heads.begin() + std::ptrdiff_t(head) + run.from, run.count,
                             out.begin() + std::ptrdiff_t(head) + run.to);
@@ -244,12 +244,14 @@ void DeviceModel::planAll(const Model* from) {
     requireFit(from != nullptr ? gpuProblem(*from) : gpuProblem(config));
     const bool biases = from != nullptr && hasAttentionBiases(*from);
     layers.resize(config.layers);
-    for (int i = 0; i < config.layers; ++i) {
+    for (const LayerId layer : layers.ids()) {
+        const int i = int(layer);
+        DeviceLayer& of = layers[layer];
         const LayerWeights* weights = from != nullptr ? &from->layer(i) : nullptr;
-        planLayer(layers[i], weights, config.hasExperts(i), biases);
-        if (forecastHeads) planForecast(layers[i], weights, i);
-        if (from != nullptr && config.blockIndexer && config.blockIndexer->runsIn(i)) planIndexer(layers[i]);
-        if (from != nullptr && config.indexer && config.indexer->runsIn(i)) planIndexer(layers[i], weights->indexer);
+        planLayer(of, weights, config.hasExperts(i), biases);
+        if (forecastHeads) planForecast(of, weights, i);
+        if (from != nullptr && config.blockIndexer && config.blockIndexer->runsIn(i)) planIndexer(of);
+        if (from != nullptr && config.indexer && config.indexer->runsIn(i)) planIndexer(of, weights->indexer);
     }
     planMatrix(embedding, typeOf(from != nullptr ? &from->embedding() : nullptr), config.vocab, config.hidden);
     tied_ = from != nullptr && from->lmHead().data == from->embedding().data;
@@ -391,8 +393,9 @@ std::shared_ptr<const DeviceModel> DeviceModel::of(const std::shared_ptr<const M
     if (beside) beside(made);
     for (int i = 0; i < made->config.layers; ++i) {
         report(progress, double(i) / made->config.layers, "copying the weights to the GPU");
-        uploadLayer(upload, made->layers[i], model->layer(i), made->config);
-        foldEvictionHead(made->layers[i], made->config);
+        const DeviceLayer& layer = made->layers[LayerId{i}];
+        uploadLayer(upload, layer, model->layer(i), made->config);
+        foldEvictionHead(layer, made->config);
     }
     upload.rows(made->embedding, model->embedding());
     if (model->lmHead().data != model->embedding().data) upload.rows(made->lmHead, model->lmHead());

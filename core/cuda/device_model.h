@@ -91,7 +91,7 @@ public:
                                                      bool forecastHeads = false);
 
     ModelConfig config;
-    Numbered<DeviceLayer> layers;
+    PerLayer<DeviceLayer> layers;
     cuda::DeviceMatrix embedding, lmHead;
     const float* finalNorm = nullptr;
     bool evictionHead = false, forecastHeads = false;

@@ -23,20 +23,20 @@ std::int64_t DevicePool::newestBytes() const {
 
 void DevicePool::plan(DeviceArena& arena) {
     constexpr const char* kWhat = "the pool of slots";
-    const auto slots = std::size_t(state_.slots), heads = std::size_t(rows_ * shape_.kvHeads),
-               all = slots + heads * std::size_t(offloaded_);
-    arena.plan(state_.blocks, all * cuda::blockElements(shape_), {"kv_slots", "KV slots", Holds::Kv},
+    const Elements slots(state_.slots), heads(rows_, shape_.kvHeads), table(placeOf_.size(), rows_);
+    const std::size_t all = slots + Elements(heads, offloaded_);
+    arena.plan(state_.blocks, {all, cuda::blockElements(shape_)}, {"kv_slots", "KV slots", Holds::Kv},
                std::max(cuda::blockBytes(shape_), DeviceArena::kAlignment));
-    arena.plan(state_.log, std::size_t(state_.entries), kWhat);
+    arena.plan(state_.log, state_.entries, kWhat);
     arena.plan(state_.lastAt, slots, kWhat);
     arena.plan(state_.owner, slots, kWhat);
     arena.plan(state_.free, slots, kWhat);
     arena.plan(state_.filled, heads, kWhat);
     arena.plan(state_.counts, 1, kWhat);
     arena.plan(inputs_, 1, kWhat);
-    arena.plan(table_, placeOf_.size() * std::size_t(rows_), kWhat);
+    arena.plan(table_, table, kWhat);
     arena.planHost(hostInputs_, 1, kWhat);
-    arena.planHost(hostTable_, placeOf_.size() * std::size_t(rows_), kWhat);
+    arena.planHost(hostTable_, table, kWhat);
     arena.planHost(hostCounts_, 1, kWhat);
 }
 
@@ -47,16 +47,17 @@ void DevicePool::open(const cuda::Launch& launch) {
     cuda::check(cudaStreamSynchronize(launch.stream), "emptying the pool of slots");
 }
 
-void DevicePool::join(int row, std::vector<DeviceLayerState>& layers) const {
-    for (std::size_t i = 0; i < layers.size(); ++i) {
+void DevicePool::join(int row, PerLayer<DeviceLayerState>& layers) const {
+    const RowsOf blocks(state_.blocks, cuda::blockElements(shape_));
+    for (const LayerId i : layers.ids()) {
         if (!layers[i].offloaded) continue;
         layers[i].blocks = state_.blocks;
-        layers[i].newest = state_.blocks + std::size_t(newestOf(row, int(i))) * cuda::blockElements(shape_);
+        layers[i].newest = blocks[newestOf(row, i)];
     }
 }
 
-cuda::PoolRow& DevicePool::put(int layer, int at, int row, const DeviceLayerState& state, int blocks) {
-    cuda::PoolRow& entry = hostTable_[std::size_t(layer * rows_ + at)];
+cuda::PoolRow& DevicePool::put(LayerId layer, int at, int row, const DeviceLayerState& state, int blocks) {
+    cuda::PoolRow& entry = RowsOf(hostTable_, rows_)[int(layer)][at];
     entry = {};
     entry.slotOf = state.map;
     entry.blocks = blocks;
@@ -69,18 +70,18 @@ void DevicePool::begin(int rows, bool moved, cudaStream_t stream) {
     cuda::check(cudaMemcpyAsync(inputs_, hostInputs_, sizeof *inputs_, cudaMemcpyHostToDevice, stream),
                 "copying how many slots there are");
     if (!moved) return;
-    const std::size_t bytes = placeOf_.size() * std::size_t(rows_) * sizeof *table_;
+    const std::size_t bytes = Elements(placeOf_.size(), rows_) * sizeof *table_;
     cuda::check(cudaMemcpyAsync(table_, hostTable_, bytes, cudaMemcpyHostToDevice, stream), "copying the rows' tables");
 }
 
-void DevicePool::lookUp(const cuda::Launch& launch, int layer, int capacity, bool valuesByToken) const {
+void DevicePool::lookUp(const cuda::Launch& launch, LayerId layer, int capacity, bool valuesByToken) const {
     cuda::PoolArgs args;
     args.shape = shape_;
     args.capacity = capacity;
     args.valuesByToken = valuesByToken;
     args.state = state_;
     args.inputs = inputs_;
-    args.rows = table_ + layer * rows_;
+    args.rows = RowsOf(table_, rows_)[int(layer)];
     cuda::lookUpInPool(launch, args);
 }
 
@@ -93,7 +94,7 @@ void DevicePool::check() const {
     if (hostCounts_->failed != 0) throw std::logic_error("a step needs more slots than the pool has");
 }
 
-void DevicePool::release(const cuda::Launch& launch, const std::vector<DeviceLayerState>& layers, int blocks) const {
+void DevicePool::release(const cuda::Launch& launch, const PerLayer<DeviceLayerState>& layers, int blocks) const {
     for (const DeviceLayerState& layer : layers)
         if (layer.offloaded) cuda::releaseFromPool(launch, state_, layer.map, shape_.kvHeads * blocks);
 }

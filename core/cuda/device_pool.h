@@ -24,7 +24,7 @@ public:
     void open(const cuda::Launch& launch);
 
     /// From now on a row's offloaded layers have their blocks here. row: its number in the engine
-    void join(int row, std::vector<DeviceLayerState>& layers) const;
+    void join(int row, PerLayer<DeviceLayerState>& layers) const;
     /// Bytes of the newest blocks of one row, which lie beside the slots.
     std::int64_t newestBytes() const;
     __nv_bfloat16* blocks() const { return state_.blocks; }
@@ -35,12 +35,12 @@ public:
     /// Sets a row's entry in the table of a layer: where the row's newest block is and which of its `blocks` blocks
     /// have slots. @return the entry; the caller sets its other fields. at: the row's place in the order in which rows
     /// get their slots. row: its number in the engine
-    cuda::PoolRow& put(int layer, int at, int row, const DeviceLayerState& state, int blocks);
+    cuda::PoolRow& put(LayerId layer, int at, int row, const DeviceLayerState& state, int blocks);
     /// Copies what put() and setSlots() have set to the device, for a step of so many rows. moved: put() was called
     void begin(int rows, bool moved, cudaStream_t stream);
     /// Launches the kernel that finds slots for the blocks which the rows have chosen in a layer. capacity: of the
     /// longest of the rows' lists
-    void lookUp(const cuda::Launch& launch, int layer, int capacity, bool valuesByToken) const;
+    void lookUp(const cuda::Launch& launch, LayerId layer, int capacity, bool valuesByToken) const;
     /// After a step's kernels: copies the pool's counts to the host, in the stream's order.
     void end(cudaStream_t stream);
     /// Called after end(), when the stream has been waited for. @throws std::logic_error where a block got no slot
@@ -49,17 +49,17 @@ public:
     std::int64_t used() const { return hostCounts_->used; }
 
     /// Launches the return of all slots that the row has. Its newest blocks stay.
-    void release(const cuda::Launch& launch, const std::vector<DeviceLayerState>& layers, int blocks) const;
+    void release(const cuda::Launch& launch, const PerLayer<DeviceLayerState>& layers, int blocks) const;
 
 private:
-    int newestOf(int row, int layer) const {
-        return state_.slots + (row * offloaded_ + placeOf_[std::size_t(layer)]) * shape_.kvHeads;
+    int newestOf(int row, LayerId layer) const {
+        return state_.slots + (row * offloaded_ + placeOf_[layer]) * shape_.kvHeads;
     }
 
     const cuda::AttentionShape shape_;
     const int rows_;
     int offloaded_ = 0;
-    std::vector<int> placeOf_; // [layer] its number among the offloaded layers; -1: it is none
+    PerLayer<int> placeOf_; // its number among the offloaded layers; -1: it is none
     cuda::PoolState state_;
     cuda::PoolInputs *inputs_ = nullptr, *hostInputs_ = nullptr;
     cuda::PoolRow *table_ = nullptr, *hostTable_ = nullptr; // [layers, rows]

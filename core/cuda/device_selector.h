@@ -18,6 +18,7 @@
 // newValue, attends, and fills the whole record.
 #pragma once
 
+#include "base/ids.h"
 #include "base/indexed.h"
 #include "core/cuda/device_memory.h"
 #include "core/cuda/device_model.h"
@@ -78,13 +79,12 @@ struct DeviceSelectorContext {
     const Model* model; // null: random weights (benchmarks)
     const SelectionSpec& spec;
     cuda::AttentionShape shape;
-    Numbered<int> maxTokens;             // [sequence]
-    Numbered<int> promptTokens;          // [sequence]
-    Numbered<cuda::HeadNorms> headNorms; // [layer]
-    int maxBlocks = 0;                   // most blocks of a sequence
-    int capacity = 0;                    // of the lists of chosen blocks
-    int promptChunk = 0;                 // most tokens of a DevicePromptChunk
-    int slots = 0;                       // per (sequence, offloaded layer, KV head)
+    PerRow<int> maxTokens, promptTokens; // of each sequence
+    PerLayer<cuda::HeadNorms> headNorms;
+    int maxBlocks = 0;   // most blocks of a sequence
+    int capacity = 0;    // of the lists of chosen blocks
+    int promptChunk = 0; // most tokens of a DevicePromptChunk
+    int slots = 0;       // per (sequence, offloaded layer, KV head)
     bool offload = true;
     bool ranksBlocks = false; // the selector writes lastUse (CachePolicy::byWorth)
     int transferBlocks = 0;   // thread blocks of a transfer of KV blocks beside other kernels
@@ -92,13 +92,13 @@ struct DeviceSelectorContext {
     bool oracle = false;      // the oracle measures the attention that all keys would get
     RecordLevel level = RecordLevel::Counters;
     const PinnedMemory* store = nullptr; // use this memory for what goes to the host, if large enough
-    const Numbered<DeviceLayerState>& layers;
+    const PerLayer<DeviceLayerState>& layers;
     SelectorTables tables;
     const DeviceModel& weights;
     const std::unique_ptr<cuda::Linear>& linear; // made after plan()
     int rows() const { return int(maxTokens.size()); }
     /// Whether the layer exists and chooses what it attends to. Callers ask about the layer after theirs.
-    bool sparse(int layer) const { return layer < layers.count() && layers[layer].sparse; }
+    bool sparse(LayerId layer) const { return int(layer) < layers.count() && layers[layer].sparse; }
     int heads() const { return rows() * shape.kvHeads; }
     /// KV blocks of all heads of all sequences in a layer.
     std::size_t allBlocks() const {
@@ -113,7 +113,9 @@ struct DeviceSelectorContext {
 /// n consecutive tokens of a prompt in one layer. prompt() gets them after their attention, attendPrompt() and
 /// choosePrompt() before it, when `logSums` is not written yet.
 struct DevicePromptChunk {
-    int layer = 0, sequence = 0, first = 0, n = 0, promptTokens = 0;
+    LayerId layer{};
+    RowId sequence{};
+    int first = 0, n = 0, promptTokens = 0;
     const float* x = nullptr; // [n, hidden] the residual stream before the layer
     /// [n, (queryHeads + 2 kvHeads)*dim], before rotation, after head norms. With a latent of the queries: [n,
     /// queryRank + dim], that latent and the key, before their norms.
@@ -128,7 +130,7 @@ struct DevicePromptChunk {
 
 /// One layer of a decode step; row = sequence.
 struct DeviceStep {
-    int layer = 0;
+    LayerId layer{};
     const std::int32_t* position = nullptr; // [rows]
     const std::uint8_t* active = nullptr;   // [rows]
     const float* x = nullptr;               // [rows, hidden] the residual stream before the layer
@@ -162,19 +164,19 @@ public:
     virtual void prompt(const DevicePromptChunk&) {}
     /// Called when the whole prompt of a sequence is in `blocks`. For filled contexts (benchmarks) this is called
     /// without prompt().
-    virtual void promptDone(int /*layer*/, int /*sequence*/, int /*tokens*/, const __nv_bfloat16* /*blocks*/,
+    virtual void promptDone(LayerId, RowId /*sequence*/, int /*tokens*/, const __nv_bfloat16* /*blocks*/,
                             std::int64_t /*headStride*/) {}
 
     /// With ownDeviceTier: how many bytes of the sequence's prompt went to the host.
-    virtual std::int64_t storedBytes(int /*layer*/, int /*sequence*/) const { return 0; }
+    virtual std::int64_t storedBytes(LayerId, RowId /*sequence*/) const { return 0; }
 
     virtual void append(const DeviceStep&) {}
     /// Hands scores (args.score = Given) or a choice (args.chosen) to the engine's selection, which follows.
     virtual void choose(const DeviceStep& step, cuda::SelectArgs& args) = 0;
-    /// Called with Ahead::NextLayer where the next layer, `target` = step.layer + 1, chooses what it attends to. The
+    /// Called with Ahead::NextLayer where the next layer, `target` = next(step.layer), chooses what it attends to. The
     /// index of that layer lacks the step's token (args.unseen is 1). With ownDeviceTier args are empty and the
     /// engine does nothing more.
-    virtual void lookAhead(const DeviceStep& /*step*/, int /*target*/, cuda::SelectArgs&) {}
+    virtual void lookAhead(const DeviceStep& /*step*/, LayerId /*target*/, cuda::SelectArgs&) {}
     /// Called with SelectionSpec::sparsePrefill before the attention of every piece of a chunk. x and q begin at the
     /// first token of the piece.
     virtual void choosePrompt(const DevicePromptChunk&, cuda::SelectArgs&) {}
@@ -186,7 +188,7 @@ public:
     /// Completes a layer's record from what the layer's kernels reported (host memory). firstSelection: where the
     /// layer's selections begin in the record; the engine has filled them, but not with ownDeviceTier. active:
     /// sequences, ascending.
-    virtual void fill(int /*layer*/, const char* /*report*/, std::span<const int> /*active*/, LayerRecord&, StepRecord&,
+    virtual void fill(LayerId, const char* /*report*/, std::span<const RowId> /*active*/, LayerRecord&, StepRecord&,
                       std::size_t /*firstSelection*/) const {}
 };
 

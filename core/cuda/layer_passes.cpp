@@ -63,17 +63,17 @@ void LayerPasses::planExperts(DeviceArena& arena) {
     if (!config_.experts) return;
     const ExpertConfig& e = *config_.experts;
     expertRows_ = std::max(layout_.rows, std::min(layout_.chunk, kExpertRows));
-    const auto n = std::size_t(expertRows_), hidden = std::size_t(config_.hidden), pairs = n * std::size_t(e.used);
+    const Elements inputs(expertRows_, config_.hidden), pairs(expertRows_, e.used);
     constexpr const char* kWhat = "the experts' activations";
-    arena.plan(expertInput_, n * hidden, kWhat);
-    arena.plan(routerLogits_, n * std::size_t(e.count + 1), kWhat);
+    arena.plan(expertInput_, inputs, kWhat);
+    arena.plan(routerLogits_, {expertRows_, e.count + 1}, kWhat);
     arena.plan(expertChosen_, pairs, kWhat);
     arena.plan(expertWeights_, pairs, kWhat);
-    arena.plan(expertCounts_, std::size_t(e.count), kWhat);
-    arena.plan(expertPairs_, std::size_t(e.count) * n, kWhat);
-    arena.plan(expertHidden_, pairs * std::size_t(e.width), kWhat);
-    arena.plan(expertResults_, pairs * hidden, kWhat);
-    arena.plan(sharedResult_, n * hidden, kWhat);
+    arena.plan(expertCounts_, e.count, kWhat);
+    arena.plan(expertPairs_, {e.count, expertRows_}, kWhat);
+    arena.plan(expertHidden_, {pairs, e.width}, kWhat);
+    arena.plan(expertResults_, {pairs, config_.hidden}, kWhat);
+    arena.plan(sharedResult_, inputs, kWhat);
 }
 
 void LayerPasses::open() {
@@ -164,8 +164,8 @@ void LayerPasses::appendRow(const cuda::AppendArgs& args, int row) {
     append(args, latent);
 }
 
-void LayerPasses::projectAndAppend(int index, const cuda::AppendArgs& args, bool keepsPlain, std::uint64_t* mark) {
-    const DeviceLayer& weights = model_.layers[std::size_t(index)];
+void LayerPasses::projectAndAppend(LayerId index, const cuda::AppendArgs& args, bool keepsPlain, std::uint64_t* mark) {
+    const DeviceLayer& weights = model_.layers[index];
     stages_.at(index, Stage::QkvLinear);
     if (!config_.latent && weights.qkv.size() == 1 && cuda::canProjectAndAppend(weights.qkv.front(), args))
         return cuda::projectAndAppend(launch_,
@@ -203,29 +203,29 @@ const __nv_bfloat16* LayerPasses::leaveLatent(const DeviceLayer& weights, int n)
     return buffers_.output;
 }
 
-void LayerPasses::outputOf(int index, float* x, int n, bool adds, std::uint64_t* mark) {
-    const DeviceLayer& weights = model_.layers[std::size_t(index)];
+void LayerPasses::outputOf(LayerId index, float* x, int n, bool adds, std::uint64_t* mark) {
+    const DeviceLayer& weights = model_.layers[index];
     stages_.at(index, Stage::OLinear);
     if (config_.latent && mark != nullptr) cuda::stampNow(launch_, mark);
     linear_->run(weights.o, leaveLatent(weights, n), n, {x, config_.hidden, adds, weights.oBias, nullptr},
                  config_.latent ? nullptr : mark);
 }
 
-void LayerPasses::feedForwardOf(int index, const float* from, float* x, int n, bool adds, std::uint64_t* mark) {
-    const DeviceLayer& weights = model_.layers[std::size_t(index)];
+void LayerPasses::feedForwardOf(LayerId index, const float* from, float* x, int n, bool adds, std::uint64_t* mark) {
+    const DeviceLayer& weights = model_.layers[index];
     stages_.at(index, Stage::Ffn);
     linear_->run(weights.mlp.gateUp, from, config_.hidden, n, norm(weights.postNorm),
                  {nullptr, 0, false, nullptr, buffers_.hidden, gateRule(config_)}, mark);
     linear_->run(weights.mlp.down, buffers_.hidden, n, {x, config_.hidden, adds, nullptr, nullptr});
 }
 
-void LayerPasses::finish(int index, float* x, int n, std::uint64_t* oMark, std::uint64_t* ffnMark) {
+void LayerPasses::finish(LayerId index, float* x, int n, std::uint64_t* oMark, std::uint64_t* ffnMark) {
     outputOf(index, x, n, true, oMark);
-    const DeviceLayer& weights = model_.layers[std::size_t(index)];
+    const DeviceLayer& weights = model_.layers[index];
     if (weights.experts.router == nullptr) return feedForwardOf(index, x, x, n, true, ffnMark);
     stages_.at(index, Stage::Ffn);
     for (int first = 0; first < n; first += expertRows_)
-        applyExperts(weights, x + std::size_t(first) * std::size_t(config_.hidden), std::min(expertRows_, n - first),
+        applyExperts(weights, RowsOf(x, config_.hidden)[first], std::min(expertRows_, n - first),
                      first == 0 ? ffnMark : nullptr);
 }
 

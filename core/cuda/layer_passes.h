@@ -41,7 +41,7 @@ public:
     /// Makes a step's queries, keys and values, rotates them and writes keys and values to the cache; in one launch
     /// where the kernels can.
     /// @param keepsPlain the one launch also writes StepBuffers::qkv, for a method that reads it
-    void projectAndAppend(int layer, const cuda::AppendArgs& append, bool keepsPlain, std::uint64_t* mark);
+    void projectAndAppend(LayerId layer, const cuda::AppendArgs& append, bool keepsPlain, std::uint64_t* mark);
     /// The second half of project() for one sequence, where project() has made the products of several sequences:
     /// rotates the key and query of row `row` and writes its key and value to the cache. The pointers of args are those
     /// of the row.
@@ -49,11 +49,11 @@ public:
     /// Rotates what project() has made of a prompt and writes keys and values to the cache.
     void placePrompt(const cuda::PromptArgs& args);
     /// Adds the output projection of the attention's output to x, and then the feed-forward.
-    void finish(int layer, float* x, int n, std::uint64_t* oMark, std::uint64_t* ffnMark);
+    void finish(LayerId layer, float* x, int n, std::uint64_t* oMark, std::uint64_t* ffnMark);
     /// The two halves of finish(): the output projection of the attention's output and the feed-forward of `from`
     /// [n, hidden] are added to x [n, hidden] or, where `adds` is false, written there. The model has no experts.
-    void outputOf(int layer, float* x, int n, bool adds, std::uint64_t* mark);
-    void feedForwardOf(int layer, const float* from, float* x, int n, bool adds, std::uint64_t* mark);
+    void outputOf(LayerId layer, float* x, int n, bool adds, std::uint64_t* mark);
+    void feedForwardOf(LayerId layer, const float* from, float* x, int n, bool adds, std::uint64_t* mark);
     /// Writes the logits of StepBuffers::x, of its first n rows.
     void head(float* logits, int n, std::uint64_t* mark);
     void head(float* logits, std::uint64_t* mark = nullptr) { head(logits, layout_.rows, mark); }

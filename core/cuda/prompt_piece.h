@@ -28,7 +28,9 @@ struct PiecePlacer {
 
 /// Tokens [first, first + n) of a sequence's prompt in one layer. The blocks of head g begin at blocks + g*headStride.
 struct PlacedPiece {
-    int layer = 0, sequence = 0, first = 0, n = 0;
+    LayerId layer{};
+    RowId sequence{};
+    int first = 0, n = 0;
     float* x = nullptr; // [n, hidden] the residual stream
     __nv_bfloat16* blocks = nullptr;
     std::int64_t headStride = 0;
@@ -47,7 +49,7 @@ inline void placePiece(const PiecePlacer& by, const DeviceLayer& weights, const 
     by.stages.at(piece.layer, Stage::QkvLinear);
     cuda::stampNow(by.launch, marks.projection);
     by.passes.project(weights, piece.x, piece.n, nullptr);
-    const std::size_t angles = Elements(by.rows.rope.first(piece.sequence), tableAngles(by.config));
+    const std::size_t angles = Elements(by.rows.rope.first(int(piece.sequence)), tableAngles(by.config));
     cuda::PromptArgs place;
     place.shape = by.layout.shape;
     place.qkv = by.buffers.qkv;
@@ -60,7 +62,7 @@ inline void placePiece(const PiecePlacer& by, const DeviceLayer& weights, const 
     place.index = piece.index;
     place.n = piece.n;
     place.firstPosition = piece.first;
-    place.sequence = piece.sequence;
+    place.sequence = int(piece.sequence);
     place.blocks = piece.blocks;
     place.headStride = piece.headStride;
     by.stages.at(piece.layer, Stage::Rope);

@@ -35,7 +35,7 @@ void PromptReader::plan(DeviceArena& arena) {
     const Elements layerElements(layout.kvHeads, layout.maxBlocks, layout.blockElements);
     kept.assign(config_.layers, nullptr);
     if (inChunks()) {
-        for (std::size_t i = 0; i < kept.size(); ++i)
+        for (const LayerId i : kept.ids())
             if (p_.layers[i].offloaded) arena.plan(kept[i], layerElements, "prompt KV");
     } else if (p_.options.plans.offloaded() > 0 || spec_.ownDeviceTier) {
         for (Bf16*& blocks : scratch) arena.plan(blocks, layerElements, "prompt KV");
@@ -53,17 +53,17 @@ void PromptReader::open() {
                 "preparing the session");
 }
 
-void PromptReader::read(int sequence, const std::vector<std::int32_t>& prompt, StepRecord& record,
+void PromptReader::read(RowId sequence, const std::vector<std::int32_t>& prompt, StepRecord& record,
                         const Progress& progress, double begin, double end, const std::stop_token& stop) {
     const int tokens = int(prompt.size());
     embed(prompt, 0, tokens);
-    for (int i = 0; i < config_.layers; ++i) {
+    for (const LayerId i : idsUpTo<LayerId>(config_.layers)) {
         throwIfCancelled(stop);
-        report(progress, begin + (end - begin) * i / config_.layers, "reading the prompt");
-        readPieces(blocksOf(i, sequence, tokens), 0, piecesOf(tokens), record.layers[i]);
+        report(progress, begin + (end - begin) * int(i) / config_.layers, "reading the prompt");
+        readPieces(blocksOf(i, sequence, tokens), 0, piecesOf(tokens), record.layers[int(i)]);
     }
-    copyOnStream(RowsOf(p_.buffers.x, config_.hidden)[sequence], RowsOf(x, config_.hidden)[tokens - 1], config_.hidden,
-                 cudaMemcpyDeviceToDevice, p_.launch.stream, "keeping the last token");
+    copyOnStream(RowsOf(p_.buffers.x, config_.hidden)[int(sequence)], RowsOf(x, config_.hidden)[tokens - 1],
+                 config_.hidden, cudaMemcpyDeviceToDevice, p_.launch.stream, "keeping the last token");
 }
 
 bool PromptReader::readTo(PromptCursor until, const std::vector<std::int32_t>& prompt, StepRecord& record,
@@ -74,7 +74,7 @@ bool PromptReader::readTo(PromptCursor until, const std::vector<std::int32_t>& p
         throwIfCancelled(stop);
         if (at_ == PromptCursor{}) embed(prompt, 0, tokens);
         const int to = at_.layer < until.layer ? pieces : std::min(until.piece, pieces);
-        readPieces(blocksOf(int(at_.layer), 0, tokens), at_.piece, to, record.layers[index(at_.layer)]);
+        readPieces(blocksOf(at_.layer, RowId{0}, tokens), at_.piece, to, record.layers[int(at_.layer)]);
         at_ = to == pieces ? PromptCursor{next(at_.layer), 0} : PromptCursor{at_.layer, to};
     }
     return at_.layer == end;
@@ -94,7 +94,7 @@ bool PromptReader::readChunk(int until, const std::vector<std::int32_t>& prompt,
         }
         for (; at_.layer < end; at_.layer = next(at_.layer)) {
             throwIfCancelled(stop);
-            readPieces(blocksOf(int(at_.layer), 0, tokens), at_.piece, chunkEnd_, record.layers[index(at_.layer)]);
+            readPieces(blocksOf(at_.layer, RowId{0}, tokens), at_.piece, chunkEnd_, record.layers[int(at_.layer)]);
         }
         at_ = {LayerId{0}, chunkEnd_};
     }
@@ -108,20 +108,21 @@ void PromptReader::embed(const std::vector<std::int32_t>& prompt, int first, int
     p_.passes.embed(ids, end - first, x);
 }
 
-PromptReader::Blocks PromptReader::blocksOf(int index, int sequence, int tokens) const {
+PromptReader::Blocks PromptReader::blocksOf(LayerId index, RowId sequence, int tokens) const {
     const DeviceLayerState& layer = p_.layers[index];
     const bool scratched = layer.offloaded || layer.ownTier;
-    Bf16* const ours = inChunks() ? kept[index] : scratch[index % 2];
+    Bf16* const ours = inChunks() ? kept[index] : scratch[int(index) % 2];
     Bf16* const blocks = scratched ? ours : layer.blocks + p_.layout.firstElement(sequence);
     return {index, sequence, tokens, blocks, p_.layout.headStride(sequence)};
 }
 
 /// Reads the pieces [from, to) of a layer, and waits until they are read.
 void PromptReader::readPieces(const Blocks& blocks, int from, int to, LayerRecord& out) const {
-    const int index = blocks.layer, tokens = blocks.tokens;
+    const LayerId index = blocks.layer;
+    const int tokens = blocks.tokens;
     const DeviceLayerState& layer = p_.layers[index];
     if (from == 0 && !inChunks() && (layer.offloaded || layer.ownTier))
-        cuda::check(cudaStreamWaitEvent(p_.launch.stream, copied_[index % 2].get()), "waiting for a copy");
+        cuda::check(cudaStreamWaitEvent(p_.launch.stream, copied_[int(index) % 2].get()), "waiting for a copy");
     for (int piece = from; piece < to; ++piece) {
         const int first = piece * piece_;
         readPiece(blocks, {first, std::min(piece_, tokens - first), tokens, RowsOf(x, config_.hidden)[first - xFirst_],
@@ -137,7 +138,7 @@ void PromptReader::readPieces(const Blocks& blocks, int from, int to, LayerRecor
 
 /// from: in chunks, the first piece whose blocks are not on their way to the host yet
 void PromptReader::finishLayer(const Blocks& blocks, int from, LayerRecord& out) const {
-    const int index = blocks.layer;
+    const LayerId index = blocks.layer;
     if (p_.selector) {
         p_.stages.at(index, Stage::Compression);
         handToSelector(blocks);
@@ -150,7 +151,7 @@ void PromptReader::finishLayer(const Blocks& blocks, int from, LayerRecord& out)
     if (!p_.layers[index].offloaded) return;
     placeTail(blocks);
     storePieces(blocks, inChunks() ? from : 0, piecesOf(blocks.tokens), out);
-    cuda::check(cudaEventRecord(copied_[index % 2].get(), p_.transfers.copyStream()), "marking a copy");
+    cuda::check(cudaEventRecord(copied_[int(index) % 2].get(), p_.transfers.copyStream()), "marking a copy");
 }
 
 /// Copies the full blocks of the pieces [from, to) to the host on the copy stream, while the next layer computes.
@@ -164,7 +165,8 @@ void PromptReader::storePieces(const Blocks& blocks, int from, int to, LayerReco
 }
 
 void PromptReader::readPiece(const Blocks& blocks, const Piece& piece) const {
-    const int index = blocks.layer, sequence = blocks.sequence;
+    const LayerId index = blocks.layer;
+    const RowId sequence = blocks.sequence;
     const DeviceLayer& weights = p_.model.layers[index];
     const DeviceLayerState& layer = p_.layers[index];
     std::uint64_t* const marks = piece.marks;
@@ -235,7 +237,7 @@ void PromptReader::attendSparsely(const DevicePromptChunk& chunk) const {
         select.position = positions + chunk.first + start;
         select.q = queries[start];
         select.oneSequence = true;
-        select.sequence = chunk.sequence;
+        select.sequence = int(chunk.sequence);
         if (p_.selector) {
             DevicePromptChunk piece = chunk;
             piece.first += start;
@@ -251,7 +253,7 @@ void PromptReader::attendSparsely(const DevicePromptChunk& chunk) const {
         attend.position = select.position;
         attend.q = queries[start];
         attend.oneSequence = true;
-        attend.sequence = chunk.sequence;
+        attend.sequence = int(chunk.sequence);
         // headFirst counts blocks from the beginning of a layer's store. The shift makes the first block of this
         // sequence fall on the first block of the chunk.
         attend.blocks = chunk.blocks - layout.firstElement(chunk.sequence);
@@ -311,9 +313,9 @@ void PromptReader::handToSelector(const Blocks& filled) const {
 void PromptReader::placeTail(const Blocks& filled) const {
     const DeviceLayerState& layer = p_.layers[filled.layer];
     if (p_.options.pooled)
-        return cuda::placeTail(p_.launch, p_.layout.shape, filled.blocks, filled.headStride, filled.sequence,
+        return cuda::placeTail(p_.launch, p_.layout.shape, filled.blocks, filled.headStride, int(filled.sequence),
                                filled.tokens, layer.newest, 1, nullptr, nullptr);
-    cuda::placeTail(p_.launch, p_.layout.shape, filled.blocks, filled.headStride, filled.sequence, filled.tokens,
+    cuda::placeTail(p_.launch, p_.layout.shape, filled.blocks, filled.headStride, int(filled.sequence), filled.tokens,
                     layer.blocks, p_.options.slots, layer.map, layer.lastUse, layer.newest);
 }
 

@@ -23,7 +23,7 @@ struct PromptReaderParts {
     const DeviceModel& model;
     const CudaEngineOptions& options;
     const BatchLayout& layout;
-    const Numbered<DeviceLayerState>& layers;
+    const PerLayer<DeviceLayerState>& layers;
     const std::unique_ptr<DeviceSelector>& selector;
     const RowTable& rows;
     const StepBuffers& buffers;
@@ -44,11 +44,11 @@ public:
     /// Fills the arena's memory, after it has been taken. Waits. @throws Error(OutOfMemory | Device)
     void open();
     /// Host memory for marks of the GPU's timer: that of layer 0.
-    std::uint64_t* marks() const { return marksOf(0); }
+    std::uint64_t* marks() const { return marksOf(LayerId{0}); }
 
     /// Reads the prompt of one sequence and adds times and bytes to the record's layers. progress: told shares from
     /// `begin` to `end`. @throws Error(Cancelled)
-    void read(int sequence, const std::vector<std::int32_t>& prompt, StepRecord& record, const Progress& progress,
+    void read(RowId sequence, const std::vector<std::int32_t>& prompt, StepRecord& record, const Progress& progress,
               double begin, double end, const std::stop_token& stop);
     /// Goes on reading the prompt of sequence 0 up to the piece before `until`. What is kept between two calls (x,
     /// scratch) belongs to this reader, so that other readers may work between them.
@@ -73,11 +73,13 @@ public:
     /// The blocks of a sequence in a layer while the prompt fills them. The blocks of head g begin at blocks +
     /// g*headStride.
     struct Blocks {
-        int layer = 0, sequence = 0, tokens = 0;
+        LayerId layer{};
+        RowId sequence{};
+        int tokens = 0;
         __nv_bfloat16* blocks = nullptr;
         std::int64_t headStride = 0;
     };
-    Blocks blocksOf(int layer, int sequence, int tokens) const;
+    Blocks blocksOf(LayerId layer, RowId sequence, int tokens) const;
     /// Called when the blocks are filled: hands them to the selector, and puts the newest block of an offloaded layer
     /// into a slot.
     void finish(const Blocks& filled) const;
@@ -90,8 +92,8 @@ public:
     std::int32_t *ids = nullptr, *positions = nullptr; // [maxPrompt]
     float* logSums = nullptr;                          // [chunk, queryHeads], with Abilities::logSums
     __nv_bfloat16* scratch[2] = {}; // blocks of one layer and sequence that do not stay on the device
-    // In chunks: [layer] the same of each layer, until the prompt is read; null: they stay in any case
-    Numbered<__nv_bfloat16*> kept;
+    // In chunks: the same of each layer, until the prompt is read; null: they stay in any case
+    PerLayer<__nv_bfloat16*> kept;
     __nv_bfloat16* bounce = nullptr; // host memory, with StorePlan::Bounce: blocks of a layer on their way
 
 private:
@@ -114,7 +116,7 @@ private:
     void handToSelector(const Blocks& filled) const;
     void placeTail(const Blocks& filled) const;
     int marksOfLayer() const { return piecesOf(p_.options.maxPrompt) * StepReport::kMarks; }
-    std::uint64_t* marksOf(int layer) const { return RowsOf(report_, marksOfLayer())[layer]; }
+    std::uint64_t* marksOf(LayerId layer) const { return RowsOf(report_, marksOfLayer())[int(layer)]; }
 
     const PromptReaderParts p_;
     const ModelConfig& config_;

@@ -60,8 +60,7 @@ void replaceSelector(CudaEngineOptions& options, const ModelConfig& config) {
 
 std::vector<int> rehearsedLengths(const CudaEngineOptions& session) {
     constexpr std::size_t kMost = 4;
-    const Numbered<int> prompts =
-        session.promptTokens.empty() ? Numbered<int>{session.maxPrompt} : session.promptTokens;
+    const PerRow<int> prompts = session.promptTokens.empty() ? PerRow<int>{session.maxPrompt} : session.promptTokens;
     std::vector<int> lengths;
     const auto add = [&](int tokens) {
         if (tokens > 0 && lengths.size() < kMost && std::ranges::find(lengths, tokens) == lengths.end())
@@ -110,8 +109,8 @@ CudaEngineOptions rehearsalOptions(const CudaEngineOptions& session, const Devic
 int layersOfEveryKind(const DeviceModel& model, const LayerPlans& plans) {
     std::set<LayerKind> kinds;
     int layers = 0;
-    for (int i = 0; i < model.config.layers; ++i)
-        if (kinds.insert(kindOf(model.layers[i], plans[LayerId{i}])).second) layers = i + 1;
+    for (const LayerId i : model.layers.ids())
+        if (kinds.insert(kindOf(model.layers[i], plans[i])).second) layers = int(next(i));
     return layers;
 }
 

@@ -15,9 +15,9 @@ using enum StepReport::StepMark;
 void ReportReader::fill(const StepReport& report, StepRecord& record, std::span<const ActiveSequence> active) const {
     fillTimes(report, record);
     record.layers.assign(layers_.size(), {});
-    for (int i = 0; i < config_.layers; ++i) {
+    for (const LayerId i : idsUpTo<LayerId>(config_.layers)) {
         const DeviceLayerState& layer = layers_[i];
-        fillStages(report, i, record.layers[i]);
+        fillStages(report, i, record.layers[int(i)]);
         if (layer.offloaded) fillTransfers(report, i, record);
         if (layer.sparse && layer.ownTier)
             fillOwnSelections(report, i, record, active);
@@ -29,22 +29,22 @@ void ReportReader::fill(const StepReport& report, StepRecord& record, std::span<
 void ReportReader::fillRow(const StepReport& report, const ActiveSequence& row, bool alone, StepRecord& record) const {
     if (alone) fillTimes(report, record);
     record.layers.assign(layers_.size(), {});
-    for (int i = 0; i < config_.layers; ++i) {
+    for (const LayerId i : idsUpTo<LayerId>(config_.layers)) {
         const DeviceLayerState& layer = layers_[i];
-        if (alone) fillStages(report, i, record.layers[i]);
+        if (alone) fillStages(report, i, record.layers[int(i)]);
         if (layer.offloaded && alone)
             fillTransfers(report, i, record);
         else if (layer.offloaded)
-            countTransfers(report, i, row, record.layers[i]);
+            countTransfers(report, i, row, record.layers[int(i)]);
         if (layer.sparse) fillSelections(report, i, record, {&row, 1});
     }
     for (SelectionRecord& selection : record.selections) selection.sequence = 0;
 }
 
 /// What one of several rows has moved: its misses, and a block of every head when the token fills it.
-void ReportReader::countTransfers(const StepReport& report, int index, const ActiveSequence& row,
+void ReportReader::countTransfers(const StepReport& report, LayerId index, const ActiveSequence& row,
                                   LayerRecord& out) const {
-    const cuda::SelectionHead* heads = report.headsOf(index) + layout_.headOf(int(row.sequence));
+    const cuda::SelectionHead* heads = report.headsOf(index) + layout_.headOf(row.sequence);
     for (int g = 0; g < layout_.kvHeads; ++g) out.h2dBlocks += heads[g].misses;
     out.d2hBlocks = (row.position + 1) % layout_.shape.blockSize == 0 ? layout_.kvHeads : 0;
     const std::int64_t blockBytes = options_.fullBlockBytes(layout_.blockElements);
@@ -62,7 +62,7 @@ void ReportReader::fillTimes(const StepReport& report, StepRecord& record) const
 }
 
 /// The stages of a layer follow each other; each lasts until the mark of the next one.
-void ReportReader::fillStages(const StepReport& report, int index, LayerRecord& out) const {
+void ReportReader::fillStages(const StepReport& report, LayerId index, LayerRecord& out) const {
     const DeviceLayerState& layer = layers_[index];
     const std::uint64_t* marks = report.marksOf(index);
     out.startNs = clock_.sinceOrigin(marks[kQkv]);
@@ -78,8 +78,8 @@ void ReportReader::fillStages(const StepReport& report, int index, LayerRecord& 
     order.emplace_back(layer.sparse ? Stage::Stage2 : Stage::Attention, marks[kAttention]);
     order.emplace_back(Stage::OLinear, marks[kOLinear]);
     order.emplace_back(Stage::Ffn, marks[kFfn]);
-    const bool last = index + 1 == config_.layers;
-    const std::uint64_t end = last ? report.stepMarks[kLmHead] : report.marksOf(index + 1)[kQkv];
+    const bool last = int(index) + 1 == config_.layers;
+    const std::uint64_t end = last ? report.stepMarks[kLmHead] : report.marksOf(next(index))[kQkv];
     for (std::size_t s = 0; s < order.size(); ++s) {
         std::uint64_t next = s + 1 < order.size() ? order[s + 1].second : end;
         if (options_.oracle && order[s].first == Stage::Stage2)
@@ -88,8 +88,8 @@ void ReportReader::fillStages(const StepReport& report, int index, LayerRecord& 
     }
 }
 
-void ReportReader::fillTransfers(const StepReport& report, int index, StepRecord& record) const {
-    LayerRecord& out = record.layers[index];
+void ReportReader::fillTransfers(const StepReport& report, LayerId index, StepRecord& record) const {
+    LayerRecord& out = record.layers[int(index)];
     const std::int64_t blockBytes = options_.fullBlockBytes(layout_.blockElements);
     const std::uint64_t* marks = report.marksOf(index);
     out.h2dBlocks = std::int32_t(report.countsOf(index)[0]);
@@ -103,8 +103,8 @@ void ReportReader::fillTransfers(const StepReport& report, int index, StepRecord
 }
 
 /// Fills the transfer times of a layer whose blocks travelled while other kernels ran.
-void ReportReader::fillBeside(const StepReport& report, int index, StepRecord& record) const {
-    LayerRecord& out = record.layers[index];
+void ReportReader::fillBeside(const StepReport& report, LayerId index, StepRecord& record) const {
+    LayerRecord& out = record.layers[int(index)];
     const std::uint64_t* marks = report.marksOf(index);
     const bool ahead = order_.chosenAhead(index);
     const int blocks = out.h2dBlocks + (ahead ? 0 : out.d2hBlocks);
@@ -115,17 +115,17 @@ void ReportReader::fillBeside(const StepReport& report, int index, StepRecord& r
         if (marks[kLoaded] > marks[kReady]) out.exposedNs = span(marks[kReady], marks[kAttention]);
         out.transferNs = std::max(moved, out.exposedNs);
         if (options_.trace != nullptr)
-            record.spans.push_back({record.step, index, SpanRecord::Kind::Copy, "lookahead transfers",
-                                    fmt::format("layer {}: {} blocks", index, blocks),
+            record.spans.push_back({record.step, int(index), SpanRecord::Kind::Copy, "lookahead transfers",
+                                    fmt::format("layer {}: {} blocks", int(index), blocks),
                                     clock_.sinceOrigin(marks[kGather]), moved});
     }
     if (out.d2hBlocks > 0 && ahead) out.transferNs += std::int64_t(marks[kBackEnd] - marks[kBack]);
 }
 
 /// Fills in the selections of the engine's own choice: one for each head that did not attend to everything.
-void ReportReader::fillSelections(const StepReport& report, int index, StepRecord& record,
+void ReportReader::fillSelections(const StepReport& report, LayerId index, StepRecord& record,
                                   std::span<const ActiveSequence> active) const {
-    LayerRecord& out = record.layers[index];
+    LayerRecord& out = record.layers[int(index)];
     const bool ahead = layers_[index].offloaded && order_.chosenAhead(index);
     const std::size_t firstSelection = record.selections.size();
     const Elements capacity(layout_.capacity);
@@ -133,12 +133,12 @@ void ReportReader::fillSelections(const StepReport& report, int index, StepRecor
     int kept = 0;
     for (const ActiveSequence& sequence : active)
         for (int g = 0; g < layout_.kvHeads; ++g) {
-            const int item = layout_.headOf(int(sequence.sequence)) + g;
+            const int item = layout_.headOf(sequence.sequence) + g;
             const cuda::SelectionHead& head = report.headsOf(index)[item];
             if (head.selected == 0) continue; // the head attended to everything
             any = true;
             SelectionRecord selection;
-            selection.layer = index;
+            selection.layer = int(index);
             selection.sequence = int(sequence.sequence);
             selection.kvHead = g;
             selection.selected = head.selected;
@@ -171,7 +171,7 @@ void ReportReader::fillSelections(const StepReport& report, int index, StepRecor
 }
 
 /// Fills in the selections that a method with its own device tier reports.
-void ReportReader::fillOwnSelections(const StepReport& report, int index, StepRecord& record,
+void ReportReader::fillOwnSelections(const StepReport& report, LayerId index, StepRecord& record,
                                      std::span<const ActiveSequence> active) const {
     const std::size_t firstSelection = record.selections.size();
     complete(report, index, record, active, firstSelection);
@@ -187,24 +187,24 @@ void ReportReader::fillOwnSelections(const StepReport& report, int index, StepRe
 }
 
 /// Lets the selector complete the layer's selections; with its own device tier the selector adds all of them.
-void ReportReader::complete(const StepReport& report, int index, StepRecord& record,
+void ReportReader::complete(const StepReport& report, LayerId index, StepRecord& record,
                             std::span<const ActiveSequence> active, std::size_t firstSelection) const {
     if (!selector_) return;
-    std::vector<int> sequences;
-    for (const ActiveSequence& sequence : active) sequences.push_back(int(sequence.sequence));
-    selector_->fill(index, report.ownOf(index), sequences, record.layers[index], record, firstSelection);
+    std::vector<RowId> sequences;
+    for (const ActiveSequence& sequence : active) sequences.push_back(sequence.sequence);
+    selector_->fill(index, report.ownOf(index), sequences, record.layers[int(index)], record, firstSelection);
 }
 
 /// Adds what the oracle says of a selection: the share of all attention that the chosen blocks got, and what the best
 /// choice would have got. masses: those of the layer.
-void ReportReader::measure(const float* masses, int index, const ActiveSequence& sequence, StepRecord& record,
+void ReportReader::measure(const float* masses, LayerId index, const ActiveSequence& sequence, StepRecord& record,
                            SelectionRecord& selection) const {
-    const float* mass = RowsOf(masses, layout_.maxUnits)[layout_.headOf(int(sequence.sequence)) + selection.kvHead];
+    const float* mass = RowsOf(masses, layout_.maxUnits)[layout_.headOf(sequence.sequence) + selection.kvHead];
     const std::span<const PackedBlock> chosen = record.blocksOf(selection);
     double sum = 0;
     for (const PackedBlock block : chosen) sum += double(mass[block.id()]);
     selection.mass = float(std::min(1.0, sum));
-    OracleRecord best{record.step, index, int(sequence.sequence), selection.kvHead};
+    OracleRecord best{record.step, int(index), int(sequence.sequence), selection.kvHead};
     const int window = layers_[index].window, tokens = sequence.position + 1;
     const int unit = spec_.unitTokens(),
               first = window > 0 ? std::max(0, tokens - window) / unit : 0; // the first unit that the query sees

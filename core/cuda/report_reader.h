@@ -18,7 +18,7 @@ class ReportReader {
 public:
     /// Everything passed must outlive this object. selector: null where the method is data.
     ReportReader(const ModelConfig& config, const CudaEngineOptions& options, const BatchLayout& layout,
-                 const Numbered<DeviceLayerState>& layers, const ChoiceOrder& order, const GpuClock& clock,
+                 const PerLayer<DeviceLayerState>& layers, const ChoiceOrder& order, const GpuClock& clock,
                  const std::unique_ptr<DeviceSelector>& selector)
         : config_(config), options_(options), spec_(options.spec), layout_(layout), layers_(layers), order_(order),
           clock_(clock), selector_(selector) {}
@@ -32,24 +32,24 @@ public:
 
 private:
     void fillTimes(const StepReport& report, StepRecord& record) const;
-    void countTransfers(const StepReport& report, int layer, const ActiveSequence& row, LayerRecord& out) const;
-    void fillStages(const StepReport& report, int layer, LayerRecord& out) const;
-    void fillTransfers(const StepReport& report, int layer, StepRecord& record) const;
-    void fillBeside(const StepReport& report, int layer, StepRecord& record) const;
-    void fillSelections(const StepReport& report, int layer, StepRecord& record,
+    void countTransfers(const StepReport& report, LayerId layer, const ActiveSequence& row, LayerRecord& out) const;
+    void fillStages(const StepReport& report, LayerId layer, LayerRecord& out) const;
+    void fillTransfers(const StepReport& report, LayerId layer, StepRecord& record) const;
+    void fillBeside(const StepReport& report, LayerId layer, StepRecord& record) const;
+    void fillSelections(const StepReport& report, LayerId layer, StepRecord& record,
                         std::span<const ActiveSequence> active) const;
-    void fillOwnSelections(const StepReport& report, int layer, StepRecord& record,
+    void fillOwnSelections(const StepReport& report, LayerId layer, StepRecord& record,
                            std::span<const ActiveSequence> active) const;
-    void complete(const StepReport& report, int layer, StepRecord& record, std::span<const ActiveSequence> active,
+    void complete(const StepReport& report, LayerId layer, StepRecord& record, std::span<const ActiveSequence> active,
                   std::size_t firstSelection) const;
-    void measure(const float* masses, int layer, const ActiveSequence& sequence, StepRecord& record,
+    void measure(const float* masses, LayerId layer, const ActiveSequence& sequence, StepRecord& record,
                  SelectionRecord& selection) const;
 
     const ModelConfig& config_;
     const CudaEngineOptions& options_;
     const SelectionSpec& spec_;
     const BatchLayout& layout_;
-    const Numbered<DeviceLayerState>& layers_;
+    const PerLayer<DeviceLayerState>& layers_;
     const ChoiceOrder& order_;
     const GpuClock& clock_;
     const std::unique_ptr<DeviceSelector>& selector_;

@@ -159,7 +159,7 @@ void RowBatch::putIntoPool(std::span<const int> order) {
     const Elements capacity(std::max(layout_.capacity, 1));
     const std::int64_t slotFirst = places_.blocksTo(p_.pool->blocks());
     const StepReport& report = steps_.reports.device(0);
-    for (int i = 0; i < int(steps_.layers.size()); ++i) {
+    for (const LayerId i : steps_.layers.ids()) {
         const DeviceLayerState& layer = steps_.layers[i];
         if (!layer.offloaded) continue;
         const ChoiceLists lists = steps_.choice.listsOf(i);

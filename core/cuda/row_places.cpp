@@ -43,8 +43,8 @@ RowPlaces::States RowPlaces::statesAt(std::byte* base) const {
     return states;
 }
 
-LayerPlaces RowPlaces::placesOf(const States& states, int layer) const {
-    std::int64_t* next = RowsOf(states.tables, {kTables, heads_})[layer];
+LayerPlaces RowPlaces::placesOf(const States& states, LayerId layer) const {
+    std::int64_t* next = RowsOf(states.tables, {kTables, heads_})[int(layer)];
     LayerPlaces places;
     for (std::int64_t** table : {&places.blocks, &places.store, &places.ranges, &places.windows, &places.pooledScores,
                                  &places.tokens, &places.recentKeys, &places.recentScores, &places.map, &places.lastUse,
@@ -74,12 +74,12 @@ void RowPlaces::open(CudaSequences& steps) {
     steps.rows.cosFirst = device_.cosFirst;
     steps.rows.sinFirst = device_.sinFirst;
     steps.rows.ropeCos = steps.rows.ropeSin = origin<float>();
-    for (int i = 0; i < options_.plans.size(); ++i) {
+    for (const LayerId i : steps.layers.ids()) {
         DeviceLayerState& layer = steps.layers[i];
         const LayerArrays has(layer, options_, model_);
         layer.places = placesOf(device_, i);
         layer.blocks = origin<Bf16>();
-        if (!options_.planted.empty()) layer.planted = device_.planted + i * rows_;
+        if (!options_.planted.empty()) layer.planted = RowsOf(device_.planted, rows_)[int(i)];
         if (layer.offloaded) layer.map = origin<std::int32_t>();
         if (has.lastUse) layer.lastUse = origin<std::int32_t>();
         if (has.previous) layer.previous = layer.hasPrevious = origin<std::uint8_t>();
@@ -123,7 +123,7 @@ void RowPlaces::put(int place, const CudaSequences& row, const BatchLayout& layo
     host_.sampling[place] = {options.sampling.temperature, options.sampling.topP, options.sampling.topK, row.rows.draws,
                              row.rows.firstSampled,        row.rows.drawsPerRow};
     for (int i = 0; i < int(options_.planted.size()); ++i) RowsOf(host_.planted, rows_)[i][place] = planted[i];
-    for (int i = 0; i < options_.plans.size(); ++i) {
+    for (const LayerId i : row.layers.ids()) {
         const DeviceLayerState& layer = row.layers[i];
         const LayerPlaces to = placesOf(host_, i);
         // The kernels count the host store from address 0: host memory may lie anywhere.

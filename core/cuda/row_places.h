@@ -59,7 +59,7 @@ private:
     static constexpr std::size_t kTables = sizeof(LayerPlaces) / sizeof(std::int64_t*);
 
     States statesAt(std::byte* base) const;
-    LayerPlaces placesOf(const States& states, int layer) const;
+    LayerPlaces placesOf(const States& states, LayerId layer) const;
     template <class T> T* origin() const { return reinterpret_cast<T*>(origin_); }
     std::int64_t far(const void* at, std::size_t unit) const;
 

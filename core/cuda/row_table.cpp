@@ -74,8 +74,8 @@ void RowTable::upload() {
 void RowTable::uploadDraws() {
     std::vector<double> numbers;
     std::vector<std::int32_t> first;
-    for (int s = 0; s < layout_.rows; ++s) {
-        Sampler sampler(options_.sampling, s);
+    for (const RowId s : idsUpTo<RowId>(layout_.rows)) {
+        Sampler sampler(options_.sampling, int(s));
         for (int i = 0; i < drawsPerRow; ++i) numbers.push_back(sampler.draw());
         first.push_back(options_.promptTokens[s] - 1);
     }

@@ -1,6 +1,7 @@
 // Says to which layer and stage the engine's launches belong, for KVScope's recorder and for tools that read NVTX.
 #pragma once
 
+#include "base/ids.h"
 #include "core/session/stage_clock.h"
 #include "core/trace/gpu_trace.h"
 
@@ -11,14 +12,9 @@ public:
     /// trace: the recorder of kernels, or null.
     explicit StageRanges(GpuTrace* trace) : trace_(trace) {}
 
-    /// What is launched or captured from now on belongs to this stage. layer: -1 for a stage of the whole step.
-    void at(int layer, StageId stage) {
-        leave();
-        nvtxPush(stage.name());
-        inStage_ = true;
-        if (trace_ != nullptr) trace_->atStage(layer, stage);
-    }
-    void at(StepStage stage) { at(-1, stage); }
+    /// What is launched or captured from now on belongs to this stage of a layer, or of the whole step.
+    void at(LayerId layer, StageId stage) { enter(int(layer), stage); }
+    void at(StepStage stage) { enter(-1, stage); }
     /// What is launched or captured from now on belongs to no stage.
     void leave() {
         if (inStage_) nvtxPop();
@@ -26,6 +22,13 @@ public:
     }
 
 private:
+    void enter(int layer, StageId stage) {
+        leave();
+        nvtxPush(stage.name());
+        inStage_ = true;
+        if (trace_ != nullptr) trace_->atStage(layer, stage);
+    }
+
     GpuTrace* const trace_;
     bool inStage_ = false;
 };

@@ -3,6 +3,7 @@
 // host.
 #pragma once
 
+#include "base/ids.h"
 #include "core/cuda/device_memory.h"
 #include "kernels/cuda/choice/select.h"
 #include "kernels/cuda/device/owners.h"
@@ -63,20 +64,24 @@ struct StepReport {
     char* own = nullptr;                  // [layers][ownBytes], or null
 
     // Parts of one layer; null where the report has no such part
-    cuda::SelectionHead* headsOf(int layer) const { return heads + first(layer); }
-    std::uint32_t* countsOf(int layer) const { return counts + 2 * layer; }
-    PackedBlock* blocksOf(int layer) const { return blocks == nullptr ? nullptr : blocks + first(layer) * capacity_; }
-    float* scoresOf(int layer) const { return scores == nullptr ? nullptr : scores + first(layer) * capacity_; }
-    float* massesOf(int layer) const { return masses == nullptr ? nullptr : masses + first(layer) * units_; }
-    char* ownOf(int layer) const { return own == nullptr ? nullptr : RowsOf(own, ownBytes_)[layer]; }
-    const std::uint64_t* marksOf(int layer) const { return marks + layer * kMarks; }
+    cuda::SelectionHead* headsOf(LayerId layer) const { return heads + first(layer); }
+    std::uint32_t* countsOf(LayerId layer) const { return counts + 2 * int(layer); }
+    PackedBlock* blocksOf(LayerId layer) const {
+        return blocks == nullptr ? nullptr : blocks + first(layer) * capacity_;
+    }
+    float* scoresOf(LayerId layer) const { return scores == nullptr ? nullptr : scores + first(layer) * capacity_; }
+    float* massesOf(LayerId layer) const { return masses == nullptr ? nullptr : masses + first(layer) * units_; }
+    char* ownOf(LayerId layer) const { return own == nullptr ? nullptr : RowsOf(own, ownBytes_)[int(layer)]; }
+    const std::uint64_t* marksOf(LayerId layer) const { return marks + int(layer) * kMarks; }
 
     /// Where a kernel writes the mark; null: nothing is recorded.
-    std::uint64_t* mark(int layer, Mark which) const { return recorded_ ? marks + layer * kMarks + which : nullptr; }
+    std::uint64_t* mark(LayerId layer, Mark which) const {
+        return recorded_ ? marks + int(layer) * kMarks + which : nullptr;
+    }
     std::uint64_t* mark(StepMark which) const { return recorded_ ? stepMarks + which : nullptr; }
 
 private:
-    std::size_t first(int layer) const { return Elements(layer, heads_); }
+    std::size_t first(LayerId layer) const { return Elements(int(layer), heads_); }
 
     std::size_t heads_ = 0, capacity_ = 0, units_ = 0, ownBytes_ = 0;
     bool recorded_ = true;

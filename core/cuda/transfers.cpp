@@ -10,7 +10,7 @@ using enum StepReport::Mark;
 using enum StepReport::StepMark;
 
 Transfers::Transfers(const CudaEngineOptions& options, const BatchLayout& layout,
-                     const std::vector<DeviceLayerState>& layers, const ChoiceOrder& order, const BlockChoice& choice,
+                     const PerLayer<DeviceLayerState>& layers, const ChoiceOrder& order, const BlockChoice& choice,
                      const cuda::Launch& launch, StageRanges& stages)
     : options_(options), layout_(layout), layers_(layers), order_(order), choice_(choice), launch_(launch),
       stages_(stages) {}
@@ -48,17 +48,17 @@ int Transfers::blocks() const {
 
 void Transfers::upload(const StepReports& reports) {
     for (int entry = 0; entry < StepReports::kEntries && loop_; ++entry) {
-        std::vector<cuda::GatherArgs> gathers(layers_.size());
-        for (std::size_t i = 0; i < layers_.size(); ++i)
-            if (layers_[i].offloaded) gathers[i] = besideArgs(int(i), reports.device(entry), Part::Loads);
+        PerLayer<cuda::GatherArgs> gathers(layers_.size());
+        for (const LayerId i : layers_.ids())
+            if (layers_[i].offloaded) gathers[i] = besideArgs(i, reports.device(entry), Part::Loads);
         cuda::check(cudaMemcpy(loopGathers[entry], gathers.data(), gathers.size() * sizeof(cuda::GatherArgs),
                                cudaMemcpyHostToDevice),
                     "preparing the session");
     }
 }
 
-cuda::GatherArgs Transfers::gatherArgs(int index, const StepReport& report) const {
-    const DeviceLayerState& layer = layers_[std::size_t(index)];
+cuda::GatherArgs Transfers::gatherArgs(LayerId index, const StepReport& report) const {
+    const DeviceLayerState& layer = layers_[index];
     cuda::GatherArgs gather;
     gather.shape = layout_.shape;
     gather.moves = choice_.movesOf(index);
@@ -73,7 +73,7 @@ cuda::GatherArgs Transfers::gatherArgs(int index, const StepReport& report) cons
     return gather;
 }
 
-void Transfers::onDemand(int index, const StepReport& report) {
+void Transfers::onDemand(LayerId index, const StepReport& report) {
     cuda::GatherArgs gather = gatherArgs(index, report);
     gather.mark = report.mark(index, kGather);
     gather.endMark = report.mark(index, kLoaded);
@@ -88,7 +88,7 @@ void Transfers::onDemand(int index, const StepReport& report) {
 
 /// Fetches the lists of a layer, waits for them, and has the driver copy the blocks. Kernels that come later start when
 /// the copies are done.
-void Transfers::byCalls(int index, const cuda::GatherArgs& gather) {
+void Transfers::byCalls(LayerId index, const cuda::GatherArgs& gather) {
     const cudaStream_t stream = launch_.stream;
     const auto fetch = [&](void* to, const void* from, std::size_t bytes) {
         cuda::check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream), "fetching a list of blocks");
@@ -101,20 +101,20 @@ void Transfers::byCalls(int index, const cuda::GatherArgs& gather) {
     behindCopies.joined = true;
     cuda::stampNow(behindCopies, gather.mark);
     cuda::check(cudaStreamSynchronize(stream), "waiting for a list of blocks");
-    const std::size_t bytes = std::size_t(cuda::blockBytes(layout_.shape));
+    const std::size_t bytes = cuda::blockBytes(layout_.shape);
     // Rows with memory of their own count from address 0, in smaller units.
-    char* const store = reinterpret_cast<char*>(layers_[std::size_t(index)].storeHost);
-    const std::size_t unit = gather.moves.storeUnits > 1 ? cuda::kStoreUnit : bytes;
-    char* const pool = reinterpret_cast<char*>(gather.pool);
+    const RowsOf store(reinterpret_cast<char*>(layers_[index].storeHost),
+                       gather.moves.storeUnits > 1 ? Elements(cuda::kStoreUnit) : Elements(bytes));
+    const RowsOf pool(reinterpret_cast<char*>(gather.pool), bytes);
     to_.clear(), from_.clear();
     const std::uint32_t loads = lists_.counts[0], writeBacks = lists_.counts[1];
     for (std::uint32_t i = 0; i < loads; ++i) {
         const cuda::BlockMove move = lists_.loads[i];
-        to_.push_back(pool + std::size_t(move.slot) * bytes), from_.push_back(store + std::size_t(move.store) * unit);
+        to_.push_back(pool[move.slot]), from_.push_back(store[move.store]);
     }
     for (std::uint32_t i = 0; i < writeBacks; ++i) {
         const cuda::BlockMove move = lists_.writeBacks[i];
-        to_.push_back(store + std::size_t(move.store) * unit), from_.push_back(pool + std::size_t(move.slot) * bytes);
+        to_.push_back(store[move.store]), from_.push_back(pool[move.slot]);
     }
     if (options_.transfers.plan.loads == TransferPlan::Batched)
         copyTogether(bytes, stream);
@@ -149,7 +149,7 @@ void Transfers::copyTogether(std::size_t bytes, cudaStream_t stream) const {
 #endif
 }
 
-cuda::GatherArgs Transfers::besideArgs(int index, const StepReport& report, Part part) const {
+cuda::GatherArgs Transfers::besideArgs(LayerId index, const StepReport& report, Part part) const {
     cuda::GatherArgs gather = gatherArgs(index, report);
     gather.part = part;
     gather.beside = true;
@@ -178,28 +178,28 @@ void Transfers::fork() const {
     cuda::check(cudaStreamWaitEvent(second_.get(), chosen_.get()), "starting a transfer");
 }
 
-void Transfers::move(int index, const StepReport& report, Part part) {
+void Transfers::move(LayerId index, const StepReport& report, Part part) {
     stages_.at(index, Stage::Offloading);
     cuda::gatherBlocks(onSecond(), besideArgs(index, report, part), blocks());
     if (part != Part::WriteBacks)
-        cuda::check(cudaEventRecord(loaded_[index % 2].get(), second_.get()), "starting a transfer");
+        cuda::check(cudaEventRecord(loaded_[int(index) % 2].get(), second_.get()), "starting a transfer");
 }
 
-void Transfers::besideNow(int index, const StepReport& report) {
+void Transfers::besideNow(LayerId index, const StepReport& report) {
     fork();
     move(index, report, Part::Both);
 }
 
-void Transfers::besideLater(int index, bool loadsNext, bool writesBack, const StepReport& report) {
+void Transfers::besideLater(LayerId index, bool loadsNext, bool writesBack, const StepReport& report) {
     if (loadsNext || writesBack) fork();
-    if (loadsNext) move(index + 1, report, Part::Loads);
+    if (loadsNext) move(next(index), report, Part::Loads);
     if (writesBack) move(index, report, Part::WriteBacks);
 }
 
-cuda::Launch Transfers::join(int index) const {
+cuda::Launch Transfers::join(LayerId index) const {
     cuda::Launch how = launch_;
-    if (!order_.looksAhead() || loop_ || !layers_[std::size_t(index)].offloaded) return how;
-    cuda::check(cudaStreamWaitEvent(launch_.stream, loaded_[index % 2].get()), "waiting for a transfer");
+    if (!order_.looksAhead() || loop_ || !layers_[index].offloaded) return how;
+    cuda::check(cudaStreamWaitEvent(launch_.stream, loaded_[int(index) % 2].get()), "waiting for a transfer");
     how.joined = true;
     return how;
 }
@@ -220,7 +220,7 @@ void Transfers::startLoop(int entry) {
     cuda::TransferLoopArgs args;
     args.gathers = loopGathers[entry];
     args.layers = int(layers_.size());
-    while (!layers_[std::size_t(args.first)].offloaded) ++args.first;
+    while (!layers_[LayerId{args.first}].offloaded) ++args.first;
     args.blockSize = layout_.shape.blockSize;
     args.dim = layout_.shape.dim;
     args.step = ++loops_;
@@ -229,8 +229,8 @@ void Transfers::startLoop(int entry) {
     cuda::check(cudaEventRecord(chosen_.get(), second_.get()), "starting a transfer");
 }
 
-void Transfers::handOver(int listed, int awaited, std::uint64_t* ready) const {
-    cuda::handOver(launch_, flags, listed, awaited, blocks(), ready);
+void Transfers::handOver(LayerId listed, std::optional<LayerId> awaited, std::uint64_t* ready) const {
+    cuda::handOver(launch_, flags, int(listed), awaited ? int(*awaited) : -1, blocks(), ready);
 }
 
 void Transfers::copyAfterLoop() const {

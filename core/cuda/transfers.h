@@ -22,7 +22,7 @@ public:
     using Part = cuda::GatherArgs::Part;
 
     /// Everything passed must outlive this object; launch is read at every launch, so that it may change until then.
-    Transfers(const CudaEngineOptions& options, const BatchLayout& layout, const std::vector<DeviceLayerState>& layers,
+    Transfers(const CudaEngineOptions& options, const BatchLayout& layout, const PerLayer<DeviceLayerState>& layers,
               const ChoiceOrder& order, const BlockChoice& choice, const cuda::Launch& launch, StageRanges& stages);
 
     /// Says that there will be transfers while a step computes. able: one kernel could make all transfers of a step;
@@ -51,17 +51,17 @@ public:
 
     /// Loads what the layer's choice has listed, and writes back, on the stream of the step. By calls of the driver the
     /// host waits for the list.
-    void onDemand(int layer, const StepReport& report);
+    void onDemand(LayerId layer, const StepReport& report);
     /// Starts the layer's loads and write-backs on the second stream.
-    void besideNow(int layer, const StepReport& report);
+    void besideNow(LayerId layer, const StepReport& report);
     /// Called while `layer` is at work. Starts on the second stream the loads of the next layer, if `loadsNext`, and
     /// the write-backs of `layer`, if `writesBack`: by now `layer` has written its token.
-    void besideLater(int layer, bool loadsNext, bool writesBack, const StepReport& report);
+    void besideLater(LayerId layer, bool loadsNext, bool writesBack, const StepReport& report);
     /// With the transfer loop: tells the loop that the list of layer `listed` is complete, and waits for the blocks of
-    /// layer `awaited`; -1: for none. ready: the mark at which the wait begins.
-    void handOver(int listed, int awaited, std::uint64_t* ready) const;
+    /// layer `awaited`, where there is one. ready: the mark at which the wait begins.
+    void handOver(LayerId listed, std::optional<LayerId> awaited, std::uint64_t* ready) const;
     /// Makes the stream of the step wait for the layer's blocks. @return how the attention is launched
-    cuda::Launch join(int layer) const;
+    cuda::Launch join(LayerId layer) const;
     /// Makes the end of the step wait for all transfers. any: some layer is offloaded.
     void joinAll(bool any) const;
 
@@ -70,30 +70,33 @@ public:
     /// Makes what the copy stream gets from now on wait for the transfer loop of the step launched last.
     void copyAfterLoop() const;
 
+    /// The layer's pair of `counters`.
+    std::uint32_t* countsOf(LayerId layer) const { return counters + 2 * int(layer); }
+
     // Device memory
     std::uint32_t* counters = nullptr;                         // [layers + 1][2] blocks loaded, written back
     cuda::GatherArgs* loopGathers[StepReports::kEntries] = {}; // [layers], with the loop
     cuda::TransferFlags flags;                                 // with the loop
 
 private:
-    cuda::GatherArgs gatherArgs(int layer, const StepReport& report) const;
-    cuda::GatherArgs besideArgs(int layer, const StepReport& report, Part part) const;
+    cuda::GatherArgs gatherArgs(LayerId layer, const StepReport& report) const;
+    cuda::GatherArgs besideArgs(LayerId layer, const StepReport& report, Part part) const;
     cuda::Launch onSecond() const;
     void fork() const;
-    void move(int layer, const StepReport& report, Part part);
+    void move(LayerId layer, const StepReport& report, Part part);
     /// What the host reads of the lists of a layer.
     struct HostLists {
         cuda::BlockMove *loads = nullptr, *writeBacks = nullptr;
         std::uint32_t* counts = nullptr; // [2]
     };
-    std::size_t mostLoads() const { return layout_.heads() * std::size_t(layout_.capacity); }
-    void byCalls(int layer, const cuda::GatherArgs& gather);
+    std::size_t mostLoads() const { return Elements(layout_.heads(), layout_.capacity); }
+    void byCalls(LayerId layer, const cuda::GatherArgs& gather);
     void copyEach(std::uint32_t loads, std::uint32_t writeBacks, std::size_t bytes, cudaStream_t stream) const;
     void copyTogether(std::size_t bytes, cudaStream_t stream) const;
 
     const CudaEngineOptions& options_;
     const BatchLayout& layout_;
-    const std::vector<DeviceLayerState>& layers_;
+    const PerLayer<DeviceLayerState>& layers_;
     const ChoiceOrder& order_;
     const BlockChoice& choice_;
     const cuda::Launch& launch_;

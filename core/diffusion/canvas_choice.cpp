@@ -53,7 +53,7 @@ double rankOf(const CanvasOptions& options, const Candidate& candidate, const st
     case CanvasRank::Random:
         return draw();
     case CanvasRank::Margin:
-        return candidate.confidence - candidate.second;
+        return candidate.margin;
     case CanvasRank::Entropy:
         return -candidate.entropy;
     case CanvasRank::Confidence:

@@ -14,14 +14,14 @@ double entropyOf(std::span<const std::pair<double, std::int32_t>> weights, doubl
     return entropy;
 }
 
-/// The second largest weight; 0: there is one alone.
-double secondOf(std::span<const std::pair<double, std::int32_t>> weights) {
+/// The largest of the weights less the second largest, which is 0 where there is one alone.
+double leadOf(std::span<const std::pair<double, std::int32_t>> weights) {
     double first = 0, second = 0;
     for (const auto& [weight, id] : weights) {
         second = std::max(second, std::min(first, weight));
         first = std::max(first, weight);
     }
-    return second;
+    return first - second;
 }
 
 /// Candidates in the order in which `before` puts them; equal ones: the lower position.
@@ -51,32 +51,35 @@ Candidate CandidateChooser::choose(std::span<const float> logits, const std::fun
         return a.first > b.first || (a.first == b.first && a.second < b.second);
     };
     const bool greedy = sampling_.temperature <= 0;
-    if (greedy) {
-        std::iter_swap(kept_.begin(), std::min_element(kept_.begin(), kept_.end(), better));
-    } else {
+    const double temperature = greedy ? 1 : sampling_.temperature;
+    std::iter_swap(kept_.begin(), std::min_element(kept_.begin(), kept_.end(), better));
+    const double top = kept_.front().first;
+    double all = 0; // weight of all ids
+    if (!greedy) {
+        if (sampling_.topPOfAll)
+            for (const auto& [logit, id] : kept_) all += std::exp((logit - top) / temperature);
         const std::size_t keep =
             sampling_.topK > 0 ? std::min(kept_.size(), std::size_t(sampling_.topK)) : kept_.size();
         std::partial_sort(kept_.begin(), kept_.begin() + std::ptrdiff_t(keep), kept_.end(), better);
         kept_.resize(keep);
     }
-    const double top = kept_.front().first, temperature = greedy ? 1 : sampling_.temperature;
     double sum = 0;
     for (auto& [weight, id] : kept_) sum += weight = std::exp((weight - top) / temperature);
     if (greedy) {
         const double best = kept_.front().first / sum;
-        return {0, kept_.front().second, best, entropyOf(kept_, sum), secondOf(kept_) / sum, best};
+        return {0, kept_.front().second, best, entropyOf(kept_, sum), leadOf(kept_) / sum, best};
     }
     // top-p keeps the smallest set of best tokens whose probability reaches p.
+    const double enough = sampling_.topP * (sampling_.topPOfAll ? all : sum);
     double mass = 0;
     std::size_t count = 0;
-    while (count < kept_.size() && (count == 0 || mass < sampling_.topP * sum)) mass += kept_[count++].first;
+    while (count < kept_.size() && (count == 0 || mass < enough)) mass += kept_[count++].first;
     const auto nucleus = std::span(kept_).first(count);
     double target = draw() * mass;
     std::size_t chosen = 0;
     while (chosen + 1 < count && (target -= nucleus[chosen].first) >= 0) ++chosen;
     const std::int32_t id = nucleus[chosen].second;
-    return {
-        0, id, nucleus[chosen].first / mass, entropyOf(nucleus, mass), secondOf(nucleus) / mass, plainOf(logits, id)};
+    return {0, id, nucleus[chosen].first / mass, entropyOf(nucleus, mass), leadOf(nucleus) / mass, plainOf(logits, id)};
 }
 
 std::vector<std::int32_t> chooseWritten(const DenoiseOptions& options, int step,

@@ -14,7 +14,8 @@ namespace kvscope {
 /// How a candidate is drawn. Temperature 0: the largest logit; its distribution is then the plain softmax.
 struct CandidateSampling {
     double temperature = 0, topP = 1;
-    int topK = 0; // 0: all
+    int topK = 0;           // 0: all
+    bool topPOfAll = false; // top-p is a share of all ids, as Dream's code has it; else of those that top-k keeps
 };
 
 /// What one masked position would become.
@@ -23,7 +24,7 @@ struct Candidate {
     std::int32_t id = -1;
     double confidence = 0; // its probability
     double entropy = 0;    // of the distribution it was drawn from, in nats
-    double second = 0;     // the second largest probability of that distribution
+    double margin = 0;     // how far that distribution's largest probability is above its second largest
     double plain = 0;      // the candidate's probability without temperature, top-k and top-p
 };
 

@@ -1,5 +1,6 @@
 #include "core/kv/kv_cache.h"
 
+#include "base/elements.h"
 #include "base/error.h"
 #include "base/host_memory.h"
 #include "kernels/quantised_kv.h"
@@ -40,26 +41,26 @@ KvCache::KvCache(const KvCacheOptions& options, const SelectionSpec& spec, const
                 double(need) / gib, double(storeBytes(options)) / gib, double(poolBytes(options)) / gib,
                 double(free) / gib),
             "use a shorter prompt, fewer new tokens or a smaller batch");
-    const std::size_t floats = std::size_t(blockBytes_) / sizeof(float);
-    const std::size_t heads = std::size_t(options.shape.layers * options.shape.kvHeads);
+    const std::size_t floats = Elements(blockBytes_) / sizeof(float);
+    const Elements heads(options.shape.layers, options.shape.kvHeads), floatsOfTail(options.layout.floats());
     if (quantised()) prompts_.resize(promptAt_.size());
     heads_.resize(headAt_.size());
     for (const RowId row : idsUpTo<RowId>(headAt_.length(0))) {
         const int blocks = maxBlocks(row);
-        const std::size_t perHead = std::size_t(blocks) * floats, poolPerHead = std::size_t(options.slots) * floats;
-        auto& store = stores_.emplace_back(perHead * heads);
-        auto& pool = pools_.emplace_back(poolPerHead * std::size_t(options.plans.offloaded() * options.shape.kvHeads));
+        const Elements perHead(blocks, floats), poolPerHead(options.slots, floats);
+        auto& store = stores_.emplace_back(Elements(perHead, heads));
+        auto& pool = pools_.emplace_back(Elements(poolPerHead, options.plans.offloaded(), options.shape.kvHeads));
         float* nextStore = store.data();
         float* nextPool = pool.data();
-        if (quantised()) tails_.emplace_back(heads * options.layout.floats());
+        if (quantised()) tails_.emplace_back(Elements(heads, floatsOfTail));
         for (const LayerId layer : idsUpTo<LayerId>(options.shape.layers))
             for (const KvHeadId g : idsUpTo<KvHeadId>(options.shape.kvHeads)) {
                 KvHead& entry = head(row, layer, g);
                 entry.store = nextStore;
                 nextStore += perHead;
                 if (quantised())
-                    entry.tail = tails_.back().data() +
-                                 std::size_t(int(layer) * options.shape.kvHeads + int(g)) * options.layout.floats();
+                    entry.tail =
+                        RowsOf(tails_.back().data(), floatsOfTail)[int(layer) * options.shape.kvHeads + int(g)];
                 if (indexed(layer)) entry.index = BlockIndex(spec, options.shape.dim, options.maxTokens[index(row)]);
                 if (!offloaded(layer)) continue;
                 entry.device = DeviceBlockCache(blockBytes_, nextPool, options.slots, blocks, policy);
@@ -70,17 +71,18 @@ KvCache::KvCache(const KvCacheOptions& options, const SelectionSpec& spec, const
 
 KvBlockView KvCache::view(const float* block, int tokens, int begin) const {
     if (!quantised()) return options_.layout.view(block, tokens, begin);
-    const float* bias = format_.bias ? block + std::size_t(format_.biasAt()) / sizeof(float) : nullptr;
+    const float* bias = format_.bias ? block + Elements(format_.biasAt()) / sizeof(float) : nullptr;
     return {nullptr, nullptr, bias, tokens, begin, block};
 }
 
 void KvCache::beginPrompt(RowId row, LayerId layer, int tokens) {
     if (!quantised()) return;
-    const std::size_t blocks = std::size_t((tokens + options_.layout.blockSize - 1) / options_.layout.blockSize);
+    const int blocks = (tokens + options_.layout.blockSize - 1) / options_.layout.blockSize;
+    const Elements ofHead(blocks, options_.layout.floats());
     AlignedBuffer<float>& prompt = prompts_[promptAt_.offset(row, layer)];
-    prompt = AlignedBuffer<float>(std::size_t(options_.shape.kvHeads) * blocks * options_.layout.floats());
+    prompt = AlignedBuffer<float>({options_.shape.kvHeads, ofHead});
     for (const KvHeadId g : idsUpTo<KvHeadId>(options_.shape.kvHeads))
-        head(row, layer, g).prompt = prompt.data() + index(g) * blocks * options_.layout.floats();
+        head(row, layer, g).prompt = RowsOf(prompt.data(), ofHead)[int(g)];
 }
 
 void KvCache::storePrompt(KvHead& head, int tokens) const {

@@ -243,8 +243,6 @@ GgufFile::GgufFile(std::span<const std::byte> bytes, std::string origin, const P
     }
     const std::size_t dataStart = (cursor.position() + alignment - 1) / alignment * alignment;
     const auto data = dataStart < bytes.size() ? bytes.subspan(dataStart) : std::span<const std::byte>();
-    std::sort(places.begin(), places.end(),
-              [](const auto& a, const auto& b) { return a.second.offset < b.second.offset; });
     const auto padded = [alignment](std::uint64_t size) { return (size + alignment - 1) / alignment * alignment; };
     std::uint64_t end = 0;
     for (const auto& [tensor, place] : places) {
@@ -254,7 +252,8 @@ GgufFile::GgufFile(std::span<const std::byte> bytes, std::string origin, const P
                                       place.offset, data.size()));
         if (place.offset < end) cursor.refuse(fmt::format("{} overlaps the one before it", what));
         if (place.offset > padded(end))
-            cursor.refuse(fmt::format("{} bytes before {} belong to no tensor", place.offset - padded(end), what));
+            cursor.refuse(fmt::format("{} bytes before {} belong to no tensor that the table has before it",
+                                      place.offset - padded(end), what));
         end = place.offset + place.bytes;
         tensor->second.bytes = data.subspan(std::size_t(place.offset), std::size_t(place.bytes));
     }
@@ -282,10 +281,7 @@ std::optional<std::int64_t> GgufFile::integer(std::string_view key) const {
 }
 std::optional<bool> GgufFile::flag(std::string_view key) const { return value<bool>(key, "truth value"); }
 std::optional<double> GgufFile::number(std::string_view key) const {
-    const auto found = metadata_.find(key);
-    if (found == metadata_.end()) return std::nullopt;
-    if (const auto* whole = std::get_if<std::int64_t>(&found->second)) return double(*whole);
-    const auto real = value<double>(key, "number");
+    const auto real = value<double>(key, "real number");
     if (real && !std::isfinite(*real))
         throw Error(ErrorKind::BadInput, fmt::format("{}: '{}' is {}, no finite number", origin(), key, *real),
                     "the file is damaged: download it again");
@@ -328,13 +324,10 @@ std::vector<std::int64_t> GgufFile::integers(std::string_view key) const {
 std::vector<double> GgufFile::numbers(std::string_view key) const {
     const GgufArray* list = array(key);
     if (list == nullptr) return {};
-    if (!isWhole(list->type) && !isReal(list->type)) wrongType(key, "list of numbers");
+    if (!isReal(list->type)) wrongType(key, "list of real numbers");
     std::vector<double> out(std::size_t(list->count));
     const auto size = std::size_t(kCodeBytes[list->type]);
-    for (std::size_t i = 0; i < out.size(); ++i) {
-        const std::byte* at = list->bytes.data() + i * size;
-        out[i] = isReal(list->type) ? realAt(list->type, at) : double(wholeAt(list->type, at));
-    }
+    for (std::size_t i = 0; i < out.size(); ++i) out[i] = realAt(list->type, list->bytes.data() + i * size);
     return out;
 }
 

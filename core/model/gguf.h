@@ -28,7 +28,7 @@ struct GgufArray {
 using GgufValue = std::variant<std::int64_t, double, bool, std::string_view, GgufArray>;
 
 /// Header of one file, fully checked: counts, lengths, names, types, shapes, offsets aligned, inside the data, one
-/// behind the other. Everything returned lives as long as the bytes.
+/// behind the other in the order of the table. Everything returned lives as long as the bytes.
 class GgufFile {
 public:
     /// `bytes` outlives the object. @throws Error(BadInput | Unsupported) naming `origin` and the key or tensor;
@@ -40,10 +40,11 @@ public:
     const std::map<std::string_view, GgufValue>& metadata() const { return metadata_; }
     bool has(std::string_view key) const { return metadata_.contains(key); }
 
-    // One value; nothing when the key is absent. @throws Error(BadInput) when it has another type, naming file and key
+    // One value; nothing when the key is absent. @throws Error(BadInput) when it has another type, naming file and key.
+    // A whole number is no real one: its bits, where a damaged type says so, are those of another number.
     std::optional<std::string_view> text(std::string_view key) const;
     std::optional<std::int64_t> integer(std::string_view key) const;
-    std::optional<double> number(std::string_view key) const; // whole numbers too
+    std::optional<double> number(std::string_view key) const; // f32 or f64
     std::optional<bool> flag(std::string_view key) const;
     // All elements; empty when the key is absent. @throws Error(BadInput) for other elements, naming file and key
     std::vector<std::string_view> texts(std::string_view key) const;

@@ -1,5 +1,7 @@
 #include "core/model/layer_weights.h"
 
+#include "base/elements.h"
+#include "base/extents.h"
 #include "kernels/cpu/quantised.h"
 
 #include <cstring>
@@ -9,8 +11,8 @@ namespace kvscope {
 namespace {
 
 WeightMatrix rowsOf(const WeightMatrix& whole, int first, int rows) {
-    return {static_cast<const std::byte*>(whole.data) + std::size_t(first) * rowBytes(whole.type, whole.cols),
-            whole.type, rows, whole.cols};
+    return {RowsOf(static_cast<const std::byte*>(whole.data), rowBytes(whole.type, whole.cols))[first], whole.type,
+            rows, whole.cols};
 }
 
 /// A feed-forward whose gate and partner lie in one matrix (TensorNames::gateUp). gateUp, down: of this feed-forward
@@ -73,22 +75,21 @@ ExpertWeights readExperts(const TensorSource& tensors, const TensorNames& names,
 WeightMatrix transposedKeyUp(const WeightMatrix& up, const LatentAttention& latent, int heads,
                              std::deque<std::vector<std::byte>>& owned) {
     if (isQuantised(up.type)) { // blocks run along the rows and cannot be turned: this small matrix alone becomes float
-        const auto rows = std::size_t(up.rows), cols = std::size_t(up.cols);
-        std::vector<float> plain(rows * cols);
-        for (std::size_t r = 0; r < rows; ++r)
-            cpu::dequantise(up.type, static_cast<const std::byte*>(up.data) + r * rowBytes(up.type, up.cols), 0,
-                            up.cols, plain.data() + r * cols);
+        std::vector<float> plain(Elements(up.rows, up.cols));
+        const RowsOf from(static_cast<const std::byte*>(up.data), rowBytes(up.type, up.cols));
+        const RowsOf to(plain.data(), up.cols);
+        for (int r = 0; r < up.rows; ++r) cpu::dequantise(up.type, from[r], 0, up.cols, to[r]);
         return transposedKeyUp({plain.data(), DType::F32, up.rows, up.cols}, latent, heads, owned);
     }
-    const auto size = std::size_t(bytesOf(up.type)), rank = std::size_t(latent.rank), dim = std::size_t(latent.nopeDim),
-               perHead = std::size_t(latent.nopeDim + latent.valueDim);
-    auto& bytes = owned.emplace_back(std::size_t(heads) * rank * dim * size);
+    const std::size_t size = Elements(bytesOf(up.type));
+    const Extents<int, int, int> fromAt(heads, latent.nopeDim + latent.valueDim, latent.rank),
+        toAt(heads, latent.rank, latent.nopeDim);
+    auto& bytes = owned.emplace_back(Elements(toAt.size(), size));
     const auto* from = static_cast<const std::byte*>(up.data);
-    for (std::size_t h = 0; h < std::size_t(heads); ++h)
-        for (std::size_t i = 0; i < dim; ++i)
-            for (std::size_t r = 0; r < rank; ++r)
-                std::memcpy(bytes.data() + ((h * rank + r) * dim + i) * size,
-                            from + ((h * perHead + i) * rank + r) * size, size);
+    for (int h = 0; h < heads; ++h)
+        for (int i = 0; i < latent.nopeDim; ++i)
+            for (int r = 0; r < latent.rank; ++r)
+                std::memcpy(bytes.data() + toAt.offset(h, r, i) * size, from + fromAt.offset(h, i, r) * size, size);
     return {bytes.data(), up.type, latent.rank, latent.nopeDim};
 }
 
@@ -138,10 +139,9 @@ void readLatent(const TensorSource& tensors, const TensorNames& names, const std
     const int perHead = latent.nopeDim + latent.valueDim;
     const WeightMatrix up = tensors.matrix(attention + names.latentUp + ".weight", c.queryHeads * perHead, latent.rank);
     w.keyUp = transposedKeyUp(up, latent, c.queryHeads, owned);
-    const std::size_t rowBytes = up.bytes() / std::size_t(up.rows);
-    w.valueUp = {static_cast<const std::byte*>(up.data) + std::size_t(latent.nopeDim) * rowBytes, up.type,
-                 latent.valueDim, latent.rank};
-    w.valueUpHeadBytes = std::size_t(perHead) * rowBytes;
+    const RowsOf rows(static_cast<const std::byte*>(up.data), rowBytes(up.type, up.cols));
+    w.valueUp = {rows[latent.nopeDim], up.type, latent.valueDim, latent.rank};
+    w.valueUpHeadBytes = Elements(perHead, rows.width());
 }
 
 IndexerWeights readIndexer(const TensorSource& tensors, const std::string& indexer, const ModelConfig& c) {
@@ -177,10 +177,10 @@ const std::string& feedForwardPrefix(const TensorSource& tensors, const TensorNa
 
 std::size_t LayerWeights::bytesPerToken(const ModelConfig& config) const {
     std::size_t bytes = q.bytes() + k.bytes() + v.bytes() + o.bytes() + queryDown.bytes();
-    bytes += (keyUp.bytes() + valueUp.bytes()) * std::size_t(config.latent ? config.queryHeads : 0);
+    if (config.latent) bytes += Elements(config.queryHeads, keyUp.bytes() + valueUp.bytes());
     if (moe.experts.empty()) return bytes + mlp.bytes();
     return bytes + moe.router.bytes() + moe.sharedGate.bytes() + moe.shared.bytes() +
-           moe.experts.front().bytes() * std::size_t(config.experts->used);
+           Elements(config.experts->used, moe.experts.front().bytes());
 }
 
 LayerWeights readLayer(const TensorSource& tensors, const ModelConfig& c, int index,

@@ -56,26 +56,25 @@ private:
     select::LightningIndex index_;
     const int budget_;
     select::PromptAttention full_;
-    std::vector<Choice> chosen_; // [sequence], of the present step's last layer with an indexer
-    // [sequence][query, budget] What the last layer with an indexer chose for the prompt's queries, if the layers after
-    // it share that choice; of the queries that see more tokens than the budget.
-    std::vector<std::vector<std::int32_t>> promptChosen_;
+    PerRow<Choice> chosen_; // of the present step's last layer with an indexer
+    // [query, budget] of each sequence: what the last layer with an indexer chose for the prompt's queries, if the
+    // layers after it share that choice; of the queries that see more tokens than the budget.
+    PerRow<std::vector<std::int32_t>> promptChosen_;
     const Extents<RowId, LayerId> layerAt_;
     std::vector<std::vector<std::int32_t>> lastChosen_; // [sequence, layer], of a prompt's last token
     std::vector<select::TokenSlots> slots_;             // [sequence, layer]; none without offloading
     // [query] of the queries of a prompt that attend together
-    std::vector<std::vector<std::int32_t>> tokens_;
-    std::vector<AlignedBuffer<float>> packed_;
-    std::vector<std::vector<KvBlockView>> views_;
+    Numbered<std::vector<std::int32_t>> tokens_;
+    Numbered<AlignedBuffer<float>> packed_;
+    Numbered<std::vector<KvBlockView>> views_;
     std::vector<float> scores_;
     std::vector<std::int32_t> order_;
 };
 
 Dsa::Dsa(const SelectorContext& context, const ParameterValues& values)
     : context_(context), index_(context_), budget_(values.integer("index_topk")), full_(context_),
-      chosen_(std::size_t(context.sequences())), promptChosen_(chosen_.size()),
-      layerAt_(context.sequences(), context.shape.layers), lastChosen_(layerAt_.size()), tokens_(kAttendedTogether),
-      packed_(kAttendedTogether), views_(kAttendedTogether) {
+      chosen_(context.sequences()), promptChosen_(chosen_.size()), layerAt_(context.sequences(), context.shape.layers),
+      lastChosen_(layerAt_.size()), tokens_(kAttendedTogether), packed_(kAttendedTogether), views_(kAttendedTogether) {
     if (!context.offload) return;
     const int wanted = values.integer("device_tokens");
     for (const RowId sequence : idsUpTo<RowId>(context.sequences()))
@@ -88,8 +87,7 @@ Dsa::Dsa(const SelectorContext& context, const ParameterValues& values)
 /// @return where promptChosen_ has the tokens that a prompt's query at `position` attends to; the query sees more
 /// tokens than the budget
 std::span<std::int32_t> Dsa::keptOf(RowId sequence, int position) {
-    const auto budget = std::size_t(budget_);
-    return std::span(promptChosen_[index(sequence)]).subspan(std::size_t(position - budget_) * budget, budget);
+    return std::span(promptChosen_[sequence]).subspan(Elements(position - budget_, budget_), Elements(budget_));
 }
 
 /// Lists the tokens that the query at `position` attends to: the best ones by the layer's indexer or, in a layer
@@ -111,8 +109,7 @@ void Dsa::attendPrompt(const PromptChunk& chunk) {
         index_.append(chunk.layer, chunk.sequence, chunk.first, chunk.n, chunk.rows.input);
         index_.ask(chunk.layer, chunk.sequence, chunk.first, chunk.n, chunk.rows.input, chunk.rows.queryLatent);
         if (isShared(chunk.layer) && chunk.promptTokens > budget_)
-            promptChosen_[index(chunk.sequence)].resize(std::size_t(chunk.promptTokens - budget_) *
-                                                        std::size_t(budget_));
+            promptChosen_[chunk.sequence].resize(Elements(chunk.promptTokens - budget_, budget_));
     }
     if (chunk.first + chunk.n <= budget_) // every query sees at most as many tokens as it may choose
         context_.kernels.prefillAttention(full_.of(chunk));
@@ -126,19 +123,18 @@ void Dsa::attendQueries(const PromptChunk& chunk, int first, int count) {
     const QueryExtents queryAt = context_.queries(chunk.n), outAt = context_.outputs(chunk.n);
     for (int i = 0; i < count; ++i) {
         const int position = chunk.first + first + i;
-        if (position >= budget_) choosePrompt(chunk, position, tokens_[std::size_t(i)]);
+        if (position >= budget_) choosePrompt(chunk, position, tokens_[i]);
     }
     context_.kernels.forEach(count, [&](int i) {
-        const auto at = std::size_t(i);
         const int position = chunk.first + first + i;
         if (position < budget_)
-            select::storeViews(context_, chunk.layer, chunk.sequence, kOnlyHead, {0, position + 1}, views_[at]);
+            select::storeViews(context_, chunk.layer, chunk.sequence, kOnlyHead, {0, position + 1}, views_[i]);
         else
-            select::packStored(context_, chunk.layer, chunk.sequence, kOnlyHead, tokens_[at], packed_[at], views_[at]);
+            select::packStored(context_, chunk.layer, chunk.sequence, kOnlyHead, tokens_[i], packed_[i], views_[i]);
     });
     std::vector<AttentionItem> items;
     for (int i = 0; i < count; ++i) {
-        const std::vector<KvBlockView>& views = views_[std::size_t(i)];
+        const std::vector<KvBlockView>& views = views_[i];
         items.push_back({chunk.rows.q + queryAt.first(first + i), views.data(), std::int32_t(views.size()),
                          chunk.rows.out + outAt.first(first + i), nullptr});
     }
@@ -146,7 +142,7 @@ void Dsa::attendQueries(const PromptChunk& chunk, int first, int count) {
     context_.kernels.blockAttention({context_.group(), shape.dim, context_.spec.blockSize, shape.dim, shape.valueDim,
                                      context_.rules.scale, context_.spec.bias.scale, items, shape.valueDim});
     if (chunk.first + first + count == chunk.promptTokens && chunk.promptTokens > budget_)
-        lastChosen_[layerAt_.offset(chunk.sequence, chunk.layer)] = tokens_[std::size_t(count - 1)];
+        lastChosen_[layerAt_.offset(chunk.sequence, chunk.layer)] = tokens_[count - 1];
 }
 
 /// Fills the device buffer with the tokens that the prompt's last token chose.
@@ -160,7 +156,7 @@ void Dsa::promptDone(LayerId layer, RowId sequence, int tokens, std::vector<Pref
         slots_[at].admit(last, tokens - 1, hit);
     }
     lastChosen_[at] = {};
-    if (!isShared(layer)) promptChosen_[index(sequence)] = {};
+    if (!isShared(layer)) promptChosen_[sequence] = {};
 }
 
 void Dsa::append(std::span<HeadStep> heads) {
@@ -178,12 +174,12 @@ void Dsa::score(std::span<HeadStep> heads) {
 
 void Dsa::choose(std::span<HeadStep> heads) {
     forEachItem(context_.kernels, heads, [&](HeadStep& item) {
-        Choice& choice = chosen_[index(item.sequence)];
+        Choice& choice = chosen_[item.sequence];
         if (index_.runsIn(item.layer)) {
             const TokenRange visible{0, item.position + 1};
             select::bestTokens({&visible, 1}, item.queryAware, budget_, item.order, choice.tokens);
             choice.scores.clear();
-            for (const std::int32_t token : choice.tokens) choice.scores.push_back(item.queryAware[std::size_t(token)]);
+            for (const std::int32_t token : choice.tokens) choice.scores.push_back(item.queryAware[token]);
         }
         item.tokens = choice.tokens;
         select::chooseTokens(item, choice.scores, Origin::TokenLevel, item.position + 1);

@@ -118,7 +118,8 @@ std::vector<std::int32_t> DiffusionRun::endIds() const {
 }
 
 CandidateSampling DiffusionRun::candidateSampling() const {
-    return {options.sampling.temperature, options.sampling.topP, options.sampling.topK};
+    return {options.sampling.temperature, options.sampling.topP, options.sampling.topK,
+            model->config().diffusion->shifted};
 }
 
 const float* DiffusionRun::logits(int) const {

@@ -1,5 +1,5 @@
-// What the ways to decode have in common: token by token (decode_session.cpp), or by denoising (diffusion_run.h). The
-// model decides which.
+// What a session has in common whether it decodes token by token (decode_session.cpp) or denoises (diffusion_run.h).
+// The model decides which of the two it does.
 #pragma once
 
 #include "core/session/decode_session.h"
@@ -13,7 +13,7 @@
 namespace kvscope {
 
 struct SessionRun {
-    /// Checks the options that both have. @throws Error(BadInput | Unsupported)
+    /// Checks the options that both kinds of session have. @throws Error(BadInput | Unsupported)
     SessionRun(std::shared_ptr<const Model> loaded, std::vector<std::vector<std::int32_t>> ids,
                SessionOptions sessionOptions, TraceSink& traceSink);
     virtual ~SessionRun() = default;
@@ -53,11 +53,11 @@ struct SessionRun {
     bool prefilled = false, ended = false;
 };
 
-/// The run of a block-diffusion model.
+/// The run of a model that denoises block by block.
 std::unique_ptr<SessionRun> makeDenoiseRun(std::shared_ptr<const Model> model,
                                            std::vector<std::vector<std::int32_t>> prompts, SessionOptions options,
                                            TraceSink& sink);
-/// Of a model that denoises a canvas.
+/// The run of a model that denoises a whole canvas.
 std::unique_ptr<SessionRun> makeCanvasRun(std::shared_ptr<const Model> model,
                                           std::vector<std::vector<std::int32_t>> prompts, SessionOptions options,
                                           TraceSink& sink);

@@ -134,7 +134,7 @@ RunCheck checkOne(const TraceReader& reader, int runId, const CheckOptions& opti
     report(options.progress, 0, "checking rows");
     for (const auto& rules : {runRules(), metaRules(), stepRules(), layerRules(), sumRules(), timeRules(),
                               selectionRules(), selectionDetailRules(), tokenRules(), denoiseRules(),
-                              denoiseLayerRules(), denoiseOrderRules(), timelineRules(), servingRules()})
+                              denoiseLayerRules(), denoiseOrderRules(), timelineRules(), servingRules(), queueRules()})
         checker.add(rules);
     checker.addKnowledge();
     checker.addBlobs([&](double fraction, std::string_view what) {

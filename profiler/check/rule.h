@@ -44,6 +44,9 @@ inline constexpr const char* kSteps = "id BETWEEN ?1 << 25 AND (?1 << 25) | 0x1F
 inline constexpr const char* kLayers = "id BETWEEN ?1 << 35 AND (?1 << 35) | 0x7FFFFFFFF";
 inline constexpr const char* kTokens = "id BETWEEN ?1 << 45 AND (?1 << 45) | 0x1FFFFFFFFFFF";
 inline constexpr const char* kSelections = "id BETWEEN ?1 << 55 AND (?1 << 55) | 0x7FFFFFFFFFFFFF"; // prompts, too
+inline constexpr const char* kRequests = "id BETWEEN ?1 << 40 AND (?1 << 40) | 0xFFFFFFFFFF"; // spans, events, too
+inline constexpr const char* kIterations = "id BETWEEN ?1 << 25 AND (?1 << 25) | 0x1FFFFFF";
+inline constexpr const char* kMembers = "id BETWEEN ?1 << 35 AND (?1 << 35) | 0x7FFFFFFFF";
 /// SQL: how many steps of run ?1 never reached the file.
 inline constexpr const char* kDropped = "coalesce((SELECT dropped_steps FROM health WHERE run_id = ?1), 0)";
 
@@ -62,6 +65,7 @@ std::span<const SqlRule> sumRules();
 std::span<const SqlRule> timeRules();
 std::span<const SqlRule> tokenRules();
 std::span<const SqlRule> servingRules();
+std::span<const SqlRule> queueRules(); // who waits for a row, and when rows change hands
 
 /// Rules that only the blobs can break: they decode, and agree with the counts of their row and with the blob of the
 /// step before.

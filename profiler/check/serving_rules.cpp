@@ -7,10 +7,6 @@
 namespace kvscope::check {
 namespace {
 
-constexpr const char* kRequests = "id BETWEEN ?1 << 40 AND (?1 << 40) | 0xFFFFFFFFFF"; // and their spans
-constexpr const char* kIterations = "id BETWEEN ?1 << 25 AND (?1 << 25) | 0x1FFFFFF";
-constexpr const char* kMembers = "id BETWEEN ?1 << 35 AND (?1 << 35) | 0x7FFFFFFFF";
-
 /// SQL for the member that the request of span s has in an iteration. iteration: its number, in SQL
 std::string memberIn(const char* iteration) {
     return fmt::format("SELECT 1 FROM member m WHERE m.id BETWEEN (?1 << 25 | {0}) << 10 AND (?1 << 25 | {0}) << 10 |"

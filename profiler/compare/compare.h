@@ -33,9 +33,11 @@ struct RunSample {
     RunSummary summary;
     std::vector<StepSample> steps;         // decode steps in order
     std::vector<std::int32_t> promptStart; // the first tokens of every sequence, to tell prompts apart
-    bool oracle = false;                   // the oracle measured attention mass, which takes time in every step
-    int nextStep = 0;                      // the step where extendRunSample reads on
-    SummarySums sums;                      // sums over the steps read so far
+    std::string
+        answer; // answersText() of the run once all steps are read: "79930, correct"; empty: no fact is asked for
+    bool oracle = false; // the oracle measured attention mass, which takes time in every step
+    int nextStep = 0;    // the step where extendRunSample reads on
+    SummarySums sums;    // sums over the steps read so far
 };
 
 /// @throws Error(BadInput | Storage | Cancelled), and what `progress` throws

@@ -1,6 +1,7 @@
 #include "profiler/compare/compare.h"
 
 #include "base/error.h"
+#include "profiler/read/needle_evidence.h"
 #include "profiler/read/reader_impl.h"
 #include "profiler/read/recorded_oracle.h"
 
@@ -69,6 +70,7 @@ bool extendRunSample(RunSample& sample, const TraceReader& reader, int runId, in
     if (sample.promptStart.empty()) readPromptStart(sample, reader); // a live run's prompts are written after its row
     if (last < end - 1) return false;
     sample.oracle = recordedOracle(reader, runId);
+    sample.answer = answersText(needleAnswers(reader, sample.run));
     sample.summary = sample.sums.summary(sample.run);
     return true;
 }
@@ -88,6 +90,7 @@ RunSample glanceAtRun(const TraceReader& reader, int runId, const EvenSteps& whi
     }
     readPromptStart(sample, reader);
     sample.oracle = recordedOracle(reader, runId);
+    sample.answer = answersText(needleAnswers(reader, sample.run));
     sample.summary = sample.sums.summary(sample.run);
     return sample;
 }

@@ -117,8 +117,9 @@ private:
         out.changes = numbers(4);
         out.keyChanges = numbers(7), out.valueChanges = numbers(8);
         out.tileRows = tileRows(layers_.text(6));
-        out.hasPages = !layers_.isNull(5);
-        if (!out.hasPages) return out;
+        const bool stored = !layers_.isNull(5);
+        out.hasPages = stored || out.density == 0; // a selection of nothing is not stored
+        if (!stored) return out;
         std::vector<float> scores;
         if (!decodeSelection(layers_.blob(5), out.pages, scores))
             throw Error(ErrorKind::BadInput,

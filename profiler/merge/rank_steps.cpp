@@ -42,7 +42,7 @@ public:
             if (run >= 0) out_.steps = std::max(out_.steps, runs[run].steps);
         }
         out_.otherRequests = group.otherRequests;
-        if (std::size_t(out_.steps) * out_.ranks.size() > kMostCells)
+        if (Elements(out_.steps, out_.ranks.size()) > kMostCells)
             throw Error(
                 ErrorKind::Unsupported,
                 fmt::format("{} steps of {} ranks are more than one picture holds", out_.steps, out_.ranks.size()),
@@ -60,7 +60,7 @@ private:
     using Start = std::pair<std::int64_t, int>; // moment, step
 
     void set(RankNumber number, int step, int row, double value) {
-        std::vector<float>& cells = out_.values[std::size_t(number)];
+        std::vector<float>& cells = out_.values[number];
         if (cells.empty()) cells.assign(out_.extents().size(), kUnknown);
         cells[out_.extents().offset(step, row)] = float(value);
     }
@@ -233,8 +233,8 @@ std::span<const RankNumberInfo> rankNumbers() {
 }
 
 float RankSteps::at(RankNumber number, int step, int row) const {
-    const std::vector<float>& cells = values[std::size_t(number)];
-    if (cells.empty() || step < 0 || step >= steps || row < 0 || row >= int(ranks.size())) return kUnknown;
+    const std::vector<float>& cells = values[number];
+    if (cells.empty() || step < 0 || step >= steps || row < 0 || row >= ranks.count()) return kUnknown;
     return cells[extents().offset(step, row)];
 }
 
@@ -253,7 +253,7 @@ std::string lateSentence(const RankSteps& steps) {
     const auto byTime = std::minmax_element(late.medianNs.begin(), late.medianNs.end());
     const std::size_t fast = std::size_t(byTime.first - late.medianNs.begin());
     std::size_t slow = std::size_t(byTime.second - late.medianNs.begin());
-    const auto rank = [&](std::size_t i) { return steps.ranks[std::size_t(late.rows[i])]; };
+    const auto rank = [&](std::size_t i) { return steps.ranks[late.rows[i]]; };
     const auto share = [&](std::size_t i) { return 100.0 * late.latest[i] / late.common; };
     if (!late.waitNs.empty() && !steps.otherRequests) {
         const auto waits = std::minmax_element(late.waitNs.begin(), late.waitNs.end());

@@ -25,15 +25,15 @@ struct RankNumberInfo {
 std::span<const RankNumberInfo> rankNumbers();
 
 struct RankSteps {
-    std::vector<int> ranks; // by row, ascending: those of the trace and those that are missing
-    Numbered<int> runs;     // [row] run of the trace; 0: the rank is missing
-    int steps = 0;          // number of the last step of any rank + 1
+    Numbered<int> ranks; // [row], ascending: those of the trace and those that are missing
+    Numbered<int> runs;  // [row] run of the trace; 0: the rank is missing
+    int steps = 0;       // number of the last step of any rank + 1
     bool otherRequests = false;
     /// [number][step][row], NaN: not known, no such step, or a missing rank. Empty: no rank knows the number.
-    std::array<std::vector<float>, kRankNumbers> values;
+    PerValue<RankNumber, std::vector<float>, kRankNumbers> values;
 
-    Extents<int, int> extents() const { return Extents<int, int>(steps, int(ranks.size())); }
-    bool knows(RankNumber number) const { return !values[std::size_t(number)].empty(); }
+    Extents<int, int> extents() const { return Extents<int, int>(steps, ranks.count()); }
+    bool knows(RankNumber number) const { return !values[number].empty(); }
     float at(RankNumber number, int step, int row) const;
     /// Row of a run; absent: it is of no rank here.
     std::optional<int> rowOf(int runId) const;

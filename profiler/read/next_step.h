@@ -5,8 +5,9 @@
 
 namespace kvscope {
 
-/// The first recorded step of the run from `step` on, or `step` where none follows. Cheap. Steps may have any numbers:
-/// who reads them in pieces asks before each, so that the rows bound the work. @throws Error(Storage)
+/// The first recorded step of the run from `step` on, or `step` where none follows. Cheap. A trace may leave millions
+/// of numbers out between two steps. Code that reads steps in pieces calls this before each piece, so that its work
+/// depends on how many steps there are and not on their numbers. @throws Error(Storage)
 int nextRecordedStep(const TraceReader& reader, int runId, int step);
 
 } // namespace kvscope

@@ -164,7 +164,7 @@ std::string timings(const Report& report) {
 
 std::string escaped(std::string_view raw) {
     std::string out;
-    const std::string valid = toValidUtf8(raw);
+    const std::string valid = withDirectionsShown(toValidUtf8(raw));
     for (std::size_t i = 0; i < valid.size(); ++i) {
         const char c = valid[i];
         const auto byte = static_cast<unsigned char>(c);

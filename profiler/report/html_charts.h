@@ -8,7 +8,8 @@
 
 namespace kvscope::reports {
 
-/// Text as content or attribute of HTML and XML; characters that XML forbids become spaces.
+/// Text as content or attribute of HTML and XML; characters that XML forbids become spaces, and controls of writing
+/// direction are shown (withDirectionsShown).
 std::string escaped(std::string_view text);
 std::string base64(std::string_view bytes);
 /// Index of a component's colour in the style sheet: stages, then embed, lm_head, sample, other.

@@ -4,6 +4,7 @@
 #include "core/select/method.h"
 #include "core/select/recorded_heads.h"
 #include "core/trace/run_meta.h"
+#include "profiler/read/setting_words.h"
 #include "profiler/run/recorded_session.h"
 
 #include <algorithm>
@@ -118,7 +119,7 @@ std::string keyOf(const TraceReader& reader, const RunRow& run, const Fork& fork
 
 std::string joined(const std::vector<std::string>& words) {
     std::string text;
-    for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
+    for (const std::string& word : words) text += (text.empty() ? "" : ", ") + changeWords(word);
     return text;
 }
 

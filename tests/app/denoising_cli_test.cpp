@@ -10,6 +10,7 @@ namespace KVSCOPE_TEST_FILE {
 
 using nlohmann::json;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 const std::string kFixture = test::source("tests/golden/losa/text_losa_budget64.json");
 const std::string kModel = test::source("resources/models/losa-tiny/model.safetensors");
@@ -110,6 +111,26 @@ TEST_F(DenoisingCli, AtLevelCountersPagesAndChangesAreLeftOut) {
         }
     }
     EXPECT_EQ(test::cli({"check", trace}).status, 0);
+}
+
+TEST_F(DenoisingCli, ALayerWhereNoTokenChoosesHasAnEmptyListOfPages) {
+    const test::Finished done = test::cli({"run", "--model", "losa-tiny", "--prompt-ids", path("ids.json"), "--method",
+                                           "losa", "--set", "active=0", "--max-new-tokens", "8", "--trace", trace});
+    ASSERT_EQ(done.status, 0) << done.err;
+    const test::Finished exported = test::cli({"export", trace, "--what", "denoising", "--format", "jsonl"});
+    ASSERT_EQ(exported.status, 0) << exported.err;
+    EXPECT_THAT(exported.err, Not(HasSubstr("counters"))) << "the pages are recorded: there are none";
+    int sparse = 0;
+    for (const std::string& line : test::linesOf(exported.out)) {
+        const json forward = json::parse(line);
+        for (const json& layer : forward.at("layers")) {
+            if (layer.at("mode") != "sparse") continue;
+            ++sparse;
+            EXPECT_EQ(layer.value("pages", json()), json::parse("[[],[]]"));
+            EXPECT_EQ(layer.value("density", json()), json::parse("[0,0]"));
+        }
+    }
+    EXPECT_GT(sparse, 0);
 }
 
 TEST_F(DenoisingCli, StreamsTheTextAndSaysWhatItCannotDo) {

@@ -64,19 +64,20 @@ public:
         : method_(method), values_(smallBudget(method, model->config(), choices.settings)),
           spec_(specOf(*model, method, values_)), use_{values_,         spec_,       model->config(), choices.backend,
                                                        choices.offload, model.get(), choices.kvType},
-          prompts_(promptsOf(choices)), options_(optionsOf(method, choices)), setup{model,
-                                                                                    prompts_,
-                                                                                    options_,
-                                                                                    spec_,
-                                                                                    {},
-                                                                                    0,
-                                                                                    {},
-                                                                                    choices.cachePolicy,
-                                                                                    choices.level,
-                                                                                    {},
-                                                                                    values_,
-                                                                                    abilitiesOf(method, use_),
-                                                                                    {}} {
+          prompts_(promptsOf(choices, model->config().vocab)),
+          options_(optionsOf(method, choices)), setup{model,
+                                                      prompts_,
+                                                      options_,
+                                                      spec_,
+                                                      {},
+                                                      0,
+                                                      {},
+                                                      choices.cachePolicy,
+                                                      choices.level,
+                                                      {},
+                                                      values_,
+                                                      abilitiesOf(method, use_),
+                                                      {}} {
         for (const auto& prompt : prompts_) setup.maxTokens.push_back(int(prompt.size()) + choices.newTokens);
         const int longest = *std::max_element(setup.maxTokens.begin(), setup.maxTokens.end());
         setup.plans = LayerPlans(model->config(), spec_,
@@ -116,10 +117,12 @@ private:
         if (!model.hasEvictionHead()) spec.bias.scale = 0.f;
         return spec;
     }
-    static std::vector<std::vector<std::int32_t>> promptsOf(const SmallSessionChoices& choices) {
+    static std::vector<std::vector<std::int32_t>> promptsOf(const SmallSessionChoices& choices, int vocab) {
         std::vector<std::vector<std::int32_t>> prompts;
         for (const int tokens : choices.promptTokens)
             prompts.push_back(randomPrompt(tokens, unsigned(prompts.size() + 1)));
+        for (auto& prompt : prompts)
+            for (std::int32_t& token : prompt) token %= vocab; // smaller than that of the embedded model, or as large
         return prompts;
     }
     static SessionOptions optionsOf(const MethodEntry& method, const SmallSessionChoices& choices) {

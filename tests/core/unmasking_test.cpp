@@ -99,6 +99,33 @@ TEST(Candidates, AreDrawnAfterTemperatureTopKAndTopP) {
     EXPECT_NEAR(at({0.5, 1, 0}, 0).confidence, 64 / 85.0, 1e-6);
 }
 
+TEST(Candidates, LeadByWhatTheMostProbableIdLeadsByWhicheverIsDrawn) {
+    const std::vector<float> logits{0, std::log(2.f), std::log(4.f), std::log(8.f)}; // weights 1, 2, 4, 8
+    const std::vector<std::uint8_t> allowed{1, 1, 1, 1};
+    CandidateChooser warm({1.0, 1, 0}, allowed), greedy({}, allowed), alone({1.0, 1, 1}, allowed);
+    const Candidate least = warm.choose(logits, [] { return 0.99; });
+    EXPECT_EQ(least.id, 0);
+    EXPECT_NEAR(least.margin, 4 / 15.0, 1e-6);
+    EXPECT_NEAR(warm.choose(logits, [] { return 0.0; }).margin, 4 / 15.0, 1e-6);
+    EXPECT_NEAR(greedy.choose(logits, [] { return 0.0; }).margin, 4 / 15.0, 1e-6);
+    EXPECT_NEAR(alone.choose(logits, [] { return 0.0; }).margin, 1, 1e-12) << "nothing is second";
+}
+
+TEST(Candidates, OfDreamAreCutByTopPBeforeTopK) {
+    const std::vector<float> logits{0, std::log(2.f), std::log(4.f), std::log(8.f)}; // weights 1, 2, 4, 8
+    const std::vector<std::uint8_t> allowed{1, 1, 1, 1};
+    const auto at = [&](CandidateSampling sampling) {
+        CandidateChooser chooser(sampling, allowed);
+        return chooser.choose(logits, [] { return 0.99; });
+    };
+    // The two best ids hold 12 of 15: the first is two thirds of what top-k keeps and little more than half of all.
+    EXPECT_EQ(at({1.0, 0.6, 2, false}).id, 3);
+    EXPECT_EQ(at({1.0, 0.6, 2, true}).id, 2);
+    EXPECT_NEAR(at({1.0, 0.6, 2, true}).confidence, 4 / 12.0, 1e-6);
+    EXPECT_EQ(at({1.0, 0.99, 2, true}).id, 2) << "top-k cuts what top-p leaves";
+    EXPECT_EQ(at({1.0, 0.5, 2, true}).id, 3);
+}
+
 TEST(Candidates, OfBrokenLogitsThereAreNone) {
     const std::vector<std::uint8_t> allowed{1, 0, 1};
     CandidateChooser chooser({}, allowed);

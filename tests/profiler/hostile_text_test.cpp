@@ -141,6 +141,8 @@ TEST_F(HostileText, TheReportIsAPageThatRunsNothingOfTheTraces) {
     EXPECT_EQ(markup.attributes.count("onerror"), 0u);
     EXPECT_THAT(page, Not(HasSubstr("unsafe-inline")));
     EXPECT_THAT(page, Not(HasSubstr("<script>")));
+    EXPECT_THAT(page, Not(HasSubstr("\u202e"))) << "it would turn round the page's own words";
+    EXPECT_THAT(page, HasSubstr("\\u202e"));
     EXPECT_THAT(page, HasSubstr("script-src 'nonce-"));
     // One script and one style may run: those that carry the page's own pass.
     const std::size_t begin = page.find("script-src 'nonce-") + 18;

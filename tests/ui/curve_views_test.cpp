@@ -342,7 +342,8 @@ TEST_F(CompareViewTest, SaysTheVerdictAndTheComponentsIntervals) {
     const RunSample left = loadRunSample(TraceReader(workspace.current()->key.path.toStdString()), 1),
                     right = loadRunSample(TraceReader(b.path.toStdString()), 1);
     const Comparison expected = compareRuns(std::span(&left, 1), std::span(&right, 1));
-    EXPECT_EQ(verdict.text(), QString::fromStdString(expected.sentence) + QLatin1Char('.'));
+    EXPECT_EQ(verdict.text(), QString::fromStdString(expected.sentence) + QStringLiteral(". ") +
+                                  factsText(left, right, QStringLiteral("B")));
     EXPECT_TRUE(verdict.toolTip().contains(QStringLiteral("one run a side")));
     auto& table = child<QTableWidget>("keyNumbers");
     const std::vector<KeyNumber> components = componentNumbers(expected);
@@ -362,13 +363,39 @@ TEST_F(CompareViewTest, SaysTheVerdictAndTheComponentsIntervals) {
     EXPECT_TRUE(verdict.text().contains(QStringLiteral("1 KV heads")));
 }
 
+TEST(CompareFacts, SayBytesAndAnswerBesideTheTime) {
+    RunSample a, b;
+    for (RunSample* sample : {&a, &b}) {
+        sample->summary.tokensPerSecond = 100; // a token a step
+        sample->summary.stepMs = 10;
+    }
+    a.summary.h2dBytesPerStep = 1024, b.summary.h2dBytesPerStep = 1536;
+    a.answer = "79930, correct", b.answer = "48213 instead of 79930";
+    const QString letter = QStringLiteral("C");
+    EXPECT_EQ(factsText(a, b, letter), QStringLiteral("C fetches 1.5 KiB per token from the host, A 1 KiB (+50 %). C "
+                                                      "answers 48213 instead of 79930; A 79930, correct."));
+    b = a;
+    EXPECT_EQ(factsText(a, b, letter),
+              QStringLiteral("Both fetch 1 KiB per token from the host. Both answer 79930, correct."));
+    b.summary.h2dBytesPerStep = 0, b.answer.clear();
+    EXPECT_EQ(factsText(a, b, letter),
+              QStringLiteral("C fetches nothing from the host, A 1 KiB per token. A answers 79930, correct."));
+    EXPECT_EQ(factsText(b, a, letter),
+              QStringLiteral("C fetches 1 KiB per token from the host, A nothing. C answers 79930, correct."));
+    EXPECT_EQ(factsText(b, b, letter), QStringLiteral("Neither fetches blocks from the host."));
+    b.summary.h2dBytesPerStep = std::nan("");
+    EXPECT_EQ(factsText(b, b, letter), QString());
+}
+
 TEST(KeyNumber, JudgesByItsIntervalWhereItHasOne) {
     KeyNumber time{"Time", "", "ns", Unit::Nanoseconds, 2e7, 3e7, -1, -1e5, 2e7};
     EXPECT_EQ(time.verdict(), 0);
     EXPECT_EQ(time.difference(), QStringLiteral("cannot tell: −100 µs to +20 ms"));
+    EXPECT_EQ(time.difference(false), QStringLiteral("cannot tell"));
     time.low = 5e6;
     EXPECT_EQ(time.verdict(), -1);
     EXPECT_EQ(time.difference(), QStringLiteral("+10 ms (+50 %), from +5 ms to +20 ms"));
+    EXPECT_EQ(time.difference(false), QStringLiteral("+10 ms (+50 %)"));
     time.low = -4e5, time.high = 5e5; // 2.5 % of 20 ms
     EXPECT_EQ(time.verdict(), 0);
     EXPECT_EQ(time.difference(), QStringLiteral("no difference: −400 µs to +500 µs"));

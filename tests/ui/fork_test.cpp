@@ -114,7 +114,7 @@ TEST_F(ForkFromTheWindow, ChangesWhatTheDialogSays) {
     dialog->accept();
     finish(*window);
     const OpenRun* fork = window->workspace().current();
-    EXPECT_EQ(fork->row.name, "fork at 3: total_blocks 4, max-new-tokens 7, without block 3");
+    EXPECT_EQ(fork->row.name, "fork at 3: 4 total blocks, 7 new tokens, without block 3");
     const auto before = tokensOf({path, 1}), after = tokensOf(fork->key);
     ASSERT_EQ(after.size(), 7U);
     EXPECT_TRUE(std::equal(before.begin(), before.begin() + 3, after.begin()));

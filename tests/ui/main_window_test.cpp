@@ -36,6 +36,8 @@
 #include <QTimer>
 #include <gtest/gtest.h>
 
+#include <fstream>
+
 namespace kvscope::ui {
 namespace KVSCOPE_TEST_FILE {
 
@@ -546,6 +548,23 @@ TEST_F(MainWindowTest, F1ShowsEveryShortcutAndDefinitionsAreOneClickAway) {
         EXPECT_TRUE(window->help().text().contains(QString::fromUtf8(definition.title)));
     window->action("about")->trigger();
     EXPECT_TRUE(window->help().text().contains("GPL-3.0-or-later"));
+}
+
+TEST_F(MainWindowTest, AboutNamesEveryLibraryAndItsLicence) {
+    const auto window = makeWindow();
+    window->action("about")->trigger();
+    const QString about = window->help().text();
+    std::ifstream document(test::source("docs/third-party.md"));
+    int libraries = 0;
+    for (std::string line; std::getline(document, line) && line.rfind("| data ", 0) != 0;) {
+        const QStringList cells = QString::fromStdString(line).split(QLatin1Char('|'), Qt::SkipEmptyParts);
+        if (cells.size() != 3 || line.rfind("| library ", 0) == 0 || line.rfind("| ---", 0) == 0) continue;
+        if (cells[2].contains(QStringLiteral("in no package"))) continue; // the tests' own
+        for (const QString& cell : cells)
+            EXPECT_TRUE(about.contains(cell.trimmed())) << cell.toStdString() << " of " << line;
+        ++libraries;
+    }
+    EXPECT_GE(libraries, 10);
 }
 
 TEST_F(MainWindowTest, TheHelpKeepsTheKeysAndGivesTheFocusBack) {

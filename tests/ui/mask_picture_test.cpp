@@ -87,7 +87,7 @@ QImage plainPicture(const Steps& steps, int blocks, const Look& look, const Wind
     for (int x = 0; x < width; ++x) {
         const auto [first, last] = columns[std::size_t(x)];
         if (first >= last) continue;
-        if (gapX && x < int(std::floor((first - 0.5 - window.steps.lower) * perStep + 1e-6)) + gap) continue;
+        if (gapX && x < int(std::ceil((first - 0.5 - window.steps.lower) * perStep - 1e-6)) + gap) continue;
         struct Cells {
             MaskBits bits = 0;
             std::uint64_t hits = 0, misses = 0;
@@ -171,6 +171,60 @@ TEST_P(MaskPicture, IsThePlainOnePixelByPixel) {
                 << text() << ", moved";
         }
     }
+}
+
+/// A grid is seen as one only if no gap is missing: cells are rarely a whole number of pixels wide and high.
+TEST(MaskPictureGaps, LieBeforeEveryCellWhereverItBegins) {
+    constexpr int kSteps = 40, kBlocks = 20;
+    Steps steps;
+    steps.resize(kSteps);
+    for (auto& step : steps)
+        for (int block = 0; block < kBlocks; ++block) step[block] = MaskBits(1 << 2 | kMaskHit);
+    MaskPyramid data;
+    fill(data, steps);
+    QCustomPlot plot;
+    auto* mask = new MaskPlottable(plot.xAxis, plot.yAxis, data);
+    mask->setColouring(Colouring::Origin, false);
+    for (const double perStep : {7.1, 7.5, 8.5, 11.77, 23.4})
+        for (const double perBlock : {7.1, 7.6, 13.21, 17.9})
+            for (const double scale : {1.0, 2.0}) {
+                if (std::min(perStep, perBlock) < 7 * scale) continue;
+                SCOPED_TRACE(testing::Message() << perStep << " x " << perBlock << " pixels at " << scale);
+                const QSize size(240, 120);
+                const QCPRange across(4.3, 4.3 + size.width() / perStep), up(2.8, 2.8 + size.height() / perBlock);
+                const QImage image = mask->render(across, up, size, scale);
+                // How thick each gap between two cells is, along the line that has the fewest empty pixels.
+                const auto gaps = [](int lines, int length, auto&& isEmpty) {
+                    int fullest = 0, fewest = length + 1;
+                    for (int line = 0; line < lines; ++line) {
+                        int empty = 0;
+                        for (int at = 0; at < length; ++at) empty += isEmpty(line, at) ? 1 : 0;
+                        if (empty < fewest) fullest = line, fewest = empty;
+                    }
+                    std::vector<int> thick;
+                    int run = 0;
+                    bool begun = false;
+                    for (int at = 0; at < length; ++at) {
+                        if (isEmpty(fullest, at)) {
+                            ++run;
+                            continue;
+                        }
+                        if (begun && run > 0) thick.push_back(run);
+                        begun = true;
+                        run = 0;
+                    }
+                    return thick;
+                };
+                const auto isEmpty = [&](int x, int y) { return qAlpha(image.pixel(x, y)) == 0; };
+                const std::vector<int> columns =
+                    gaps(size.height(), size.width(), [&](int y, int x) { return isEmpty(x, y); });
+                const std::vector<int> rows = gaps(size.width(), size.height(), isEmpty);
+                // All borders between cells, but for those at the edges of the picture.
+                EXPECT_GE(int(columns.size()), int(size.width() / perStep) - 1);
+                EXPECT_GE(int(rows.size()), int(size.height() / perBlock) - 1);
+                EXPECT_EQ(columns, std::vector<int>(columns.size(), int(scale)));
+                EXPECT_EQ(rows, std::vector<int>(rows.size(), int(scale)));
+            }
 }
 
 INSTANTIATE_TEST_SUITE_P(Looks, MaskPicture,

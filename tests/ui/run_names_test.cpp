@@ -42,6 +42,15 @@ TEST(RunNames, SayWhatWasSetToSomethingElse) {
     EXPECT_EQ(names.size(), 3);
 }
 
+TEST(RunNames, HaveSettingsInWords) {
+    const std::vector<OpenRun> open{
+        runOf("/a.kvtrace", "needle", R"({"total_blocks":12,"sink_blocks":1,"offload":true})"),
+        runOf("/b.kvtrace", "needle", R"({"total_blocks":16,"sink_blocks":2,"offload":false})")};
+    EXPECT_EQ(runName(open[0], open), QStringLiteral("needle · offload on, 1 sink block, 12 total blocks"));
+    EXPECT_EQ(runName(open[1], open), QStringLiteral("needle · offload off, 2 sink blocks, 16 total blocks"));
+    EXPECT_EQ(settingsText(open[0].row), QStringLiteral("offload on, 1 sink block, 12 total blocks"));
+}
+
 TEST(RunNames, OfRepeatsSayWhenAndOfCopiesWhichFile) {
     std::vector<OpenRun> open{runOf("/a.kvtrace", "needle", "{}"),
                               runOf("/b.kvtrace", "needle", "{}", "2026-01-02T03:09:11Z")};
@@ -76,7 +85,7 @@ TEST_F(RunListNames, ListLettersAndTooltipsAreThoseOfTheComparison) {
             << index.data().toString().toStdString();
         EXPECT_TRUE(
             index.data(Qt::ToolTipRole).toString().startsWith(letteredName(std::size_t(places[row]), workspace)));
-        EXPECT_TRUE(index.data(Qt::ToolTipRole).toString().contains(QStringLiteral("nosa window %1").arg(row + 2)));
+        EXPECT_TRUE(index.data(Qt::ToolTipRole).toString().contains(QStringLiteral("nosa: window %1").arg(row + 2)));
     }
     EXPECT_EQ(names.size(), 3);
     EXPECT_NE(runColour(0), runColour(1));

@@ -134,12 +134,12 @@ TEST_F(RunsTableTest, SaysInWhichSettingsRunsDiffer) {
     showRuns();
     table().sortByColumn(Column::File, Qt::AscendingOrder);
     EXPECT_EQ(column(Column::Differs),
-              (QStringList{"select_blocks 4, device_slots 16", "select_blocks 8, device_slots 16",
-                           "select_blocks 4, device_slots 24"}));
+              (QStringList{"4 select blocks, 16 device slots", "8 select blocks, 16 device slots",
+                           "4 select blocks, 24 device slots"}));
     // Only one run has a seed: that is no difference between two values.
     workspace.close({c, 1});
     ASSERT_TRUE(idle());
-    EXPECT_EQ(column(Column::Differs), (QStringList{"select_blocks 4", "select_blocks 8"}));
+    EXPECT_EQ(column(Column::Differs), (QStringList{"4 select blocks", "8 select blocks"}));
 }
 
 TEST_F(RunsTableTest, SortsByNumbersWithPinnedRunsFirstAndUnknownOnesLast) {

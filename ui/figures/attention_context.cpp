@@ -1,5 +1,6 @@
 // Figure: how the time to choose blocks and the time to attend to them grow with the context.
 #include "ui/figures/make_figures.h"
+#include "ui/frame/units.h"
 
 #include <algorithm>
 #include <cmath>
@@ -31,7 +32,8 @@ std::string attentionContextRefusal(const FigureSources& sources) {
     const auto contexts = distinct(sources, [](const reports::RunData& run) { return run.meanContext(); });
     if (contexts.empty()) return theRuns(sources) + ", and no decode step";
     if (contexts.back() >= kApart * contexts.front()) return {};
-    return fmt::format("every run has a context of about {:.0f} tokens", contexts.front());
+    return fmt::format("every run has a context of about {} tokens",
+                       formatCount(std::llround(contexts.front())).toStdString());
 }
 
 FigureData makeAttentionContext(const FigureSources& sources) {

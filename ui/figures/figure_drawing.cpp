@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "ui/frame/saved_file.h"
 #include "ui/frame/svg_file.h"
+#include "ui/frame/units.h"
 #include "ui/look/theme.h"
 
 #include <qcustomplot.h>
@@ -13,6 +14,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <fmt/format.h>
 #include <map>
 #include <set>
@@ -55,13 +57,26 @@ QCPScatterStyle mark(int index, const QColor& colour, bool hollow) {
             QBrush(hollow ? Qt::white : colour), double(dots(3.6))};
 }
 
+QString labelOf(double value, int digits) {
+    if (std::abs(value) >= 1000 && std::abs(value - std::round(value)) < 1e-6) return formatCount(std::llround(value));
+    return QString::number(value, 'g', digits);
+}
+
+/// Ticks as QCustomPlot chooses them, labelled with "10,000".
+class GroupedTicks final : public QCPAxisTicker {
+protected:
+    QString getTickLabel(double tick, const QLocale&, QChar, int) override {
+        return labelOf(std::abs(tick) < 1e-12 ? 0 : tick, 6);
+    }
+};
+
 /// Ticks at the given ascending values, labelled with plain numbers.
 QSharedPointer<QCPAxisTicker> fixedTicks(const std::vector<double>& values) {
     auto ticker = QSharedPointer<QCPAxisTickerText>::create();
     double last = 0;
     for (const double value : values) {
         if (last > 0 && value < last * 1.18) continue; // the two labels would touch
-        ticker->addTick(value, QString::number(value, 'g', value >= 100 ? 4 : 3));
+        ticker->addTick(value, labelOf(value, value >= 100 ? 4 : 3));
         last = value;
     }
     return ticker;
@@ -217,7 +232,11 @@ private:
             const double room = 0.04 * (across.size() > 0 ? across.size() : std::max(1.0, std::abs(across.lower)));
             x->setRange(panel.xFromZero ? 0 : across.lower - room, across.upper + room);
         }
-        if (!panel.xTicks.empty()) x->setTicker(fixedTicks(panel.xTicks));
+        if (!panel.xTicks.empty())
+            x->setTicker(fixedTicks(panel.xTicks));
+        else
+            x->setTicker(QSharedPointer<GroupedTicks>::create());
+        y->setTicker(QSharedPointer<GroupedTicks>::create());
         const double spread = panel.yFromZero ? up.upper : up.size();
         const double room = 0.08 * (spread > 0 ? spread : std::max(1e-9, std::abs(up.upper)));
         const double low = panel.yFromZero ? 0 : up.lower - room;

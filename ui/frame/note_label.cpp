@@ -75,7 +75,9 @@ void NoteLabel::paintEvent(QPaintEvent* event) {
     if (!isCut()) return QLabel::paintEvent(event);
     QPainter painter(this);
     painter.setPen(palette().color(foregroundRole()));
-    QTextLayout layout(text(), font());
+    QString lines = text();
+    lines.replace(QLatin1Char('\n'), QChar::LineSeparator);
+    QTextLayout layout(lines, font());
     QTextOption wrap;
     wrap.setWrapMode(QTextOption::WordWrap);
     layout.setTextOption(wrap);
@@ -85,9 +87,9 @@ void NoteLabel::paintEvent(QPaintEvent* event) {
         if (!next.isValid()) break;
         next.setLineWidth(width());
         const int top = line * fontMetrics().lineSpacing();
-        const QString rest = text().mid(next.textStart());
-        const QString shown = line + 1 < mostLines_ ? rest.left(next.textLength())
-                                                    : fontMetrics().elidedText(rest, Qt::ElideRight, width());
+        QString rest = lines.mid(next.textStart(), line + 1 < mostLines_ ? next.textLength() : -1);
+        rest.replace(QChar::LineSeparator, QLatin1Char(' '));
+        const QString shown = line + 1 < mostLines_ ? rest : fontMetrics().elidedText(rest, Qt::ElideRight, width());
         painter.drawText(0, top + fontMetrics().ascent(), shown);
     }
     layout.endLayout();

@@ -1,6 +1,7 @@
 #include "ui/frame/run_names.h"
 
 #include "profiler/compare/common_steps.h"
+#include "profiler/read/setting_words.h"
 #include "ui/look/theme.h"
 
 #include <QCoreApplication>
@@ -23,7 +24,7 @@ QString plainName(const OpenRun& run) {
     return run.row.name.empty() ? QFileInfo(run.key.path).fileName() : QString::fromStdString(run.row.name);
 }
 
-/// The settings of `run` in which at least one of `others` differs, each as "k_q 4".
+/// The settings of `run` in which at least one of `others` differs, each as "12 total blocks".
 QStringList settingsApart(const OpenRun& run, const std::vector<const OpenRun*>& others) {
     QStringList apart;
     for (const OpenRun* other : others)
@@ -31,7 +32,7 @@ QStringList settingsApart(const OpenRun& run, const std::vector<const OpenRun*>&
             const QString own = QString::fromStdString(difference.a);
             const QString text = difference.key == "method" || difference.key == "model"
                                      ? own
-                                     : QStringLiteral("%1 %2").arg(QString::fromStdString(difference.key), own);
+                                     : settingText(difference.key, difference.a);
             if (!apart.contains(text)) apart << text;
         }
     return apart;
@@ -50,6 +51,10 @@ QString recordedAt(const OpenRun& run) {
 }
 
 } // namespace
+
+QString settingText(const std::string& key, const std::string& value) {
+    return QString::fromStdString(settingWords(key, value));
+}
 
 QString runLetter(std::size_t place) {
     return place < 26 ? QString(QChar(char16_t(u'A' + place))) : QStringLiteral("#%1").arg(place + 1);
@@ -104,7 +109,7 @@ QString settingsText(const RunRow& row) {
     QStringList parts;
     const QJsonObject settings = QJsonDocument::fromJson(QByteArray::fromStdString(row.paramsJson)).object();
     for (auto it = settings.begin(); it != settings.end(); ++it)
-        parts << QStringLiteral("%1 %2").arg(it.key(), it.value().toVariant().toString());
+        parts << settingText(it.key().toStdString(), it.value().toVariant().toString().toStdString());
     return parts.join(QStringLiteral(", "));
 }
 

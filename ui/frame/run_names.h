@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <optional>
+#include <string>
 #include <vector>
 
 namespace kvscope::ui {
@@ -24,12 +25,15 @@ QColor lastingColour(const RunKey& key);
 std::optional<std::size_t> placeOf(const Workspace& workspace, const RunKey& key);
 
 /// The run's own name, or the name of its file if it has none. If other open runs have the same name, the settings that
-/// differ follow: "needle · k_q 4". If no setting differs from one of them, the time of recording follows, and if that
-/// is equal too, the file and the number of the run.
+/// differ follow: "needle · 12 total blocks". If no setting differs from one of them, the time of recording follows,
+/// and if that is equal too, the file and the number of the run.
 QString runName(const OpenRun& run, const std::vector<OpenRun>& open);
-/// All settings of the run's method, as "k_q 4, total_blocks 16"; empty if it has none or they were not recorded.
+/// A setting in words: "12 total blocks", "temperature 0.7".
+QString settingText(const std::string& key, const std::string& value);
+/// All settings of the run's method, as "4 select blocks, 16 total blocks"; empty if it has none or they were not
+/// recorded.
 QString settingsText(const RunRow& row);
-/// The run's letter and name for legends, headers and tooltips: "B: needle · k_q 4".
+/// The run's letter and name for legends, headers and tooltips: "B: needle · 12 total blocks".
 QString letteredName(std::size_t place, const Workspace& workspace);
 
 /// Whether the run is being recorded, by this program or by another one that is still alive.

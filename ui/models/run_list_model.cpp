@@ -112,7 +112,7 @@ QVariant RunListModel::data(const QModelIndex& index, int role) const {
                 QString::fromStdString(row.createdUtc),
                 QString::fromStdString(row.backend == RunBackend::Imported ? row.statusMessage : row.model))};
         if (!row.method.empty())
-            lines << QStringLiteral("%1 %2").arg(QString::fromStdString(row.method), settingsText(row));
+            lines << QStringLiteral("%1: %2").arg(QString::fromStdString(row.method), settingsText(row));
         lines << QDir::toNativeSeparators(run.key.path);
         if (const QString loss = lossText(row); !loss.isEmpty()) lines << loss;
         if (const QString broken = brokenText(workspace_, run.key); !broken.isEmpty())

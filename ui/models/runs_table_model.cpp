@@ -218,7 +218,7 @@ void RunsTableModel::tellDifferences() {
             const auto found = own[i].find(key);
             const std::string& value = found == own[i].end() ? ofFirst[key] : found->second;
             if (value != "-") // the run has no such setting
-                parts << QStringLiteral("%1 %2").arg(QString::fromStdString(key), QString::fromStdString(value));
+                parts << settingText(key, value);
         }
         rows_[i].differs = parts.join(QStringLiteral(", "));
     }
@@ -357,7 +357,7 @@ QString RunsTableModel::help(const Row& row, int column) const {
     case Method:
     case Differs:
         return settingsText(run).isEmpty() ? text(row, column)
-                                           : text(row, Method) + QLatin1Char(' ') + settingsText(run);
+                                           : text(row, Method) + QStringLiteral(": ") + settingsText(run);
     case Note:
         return QString::fromStdString(row.labels.note);
     case TokenRate:

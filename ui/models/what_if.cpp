@@ -58,8 +58,7 @@ WhatIf::WhatIf(Trace trace) : trace_(std::move(trace)) {
     }
     const ReplayConfig nothing = timeOver(*trace_, {}, trace_->link);
     computeNs_ = nothing.computeNs;
-    grid_ =
-        gridOf(trace_->largest, largestSlots_, trace_->steps.size() * std::size_t(trace_->run.layers), recorded().size);
+    grid_ = gridOf(trace_->largest, largestSlots_, Elements(trace_->steps.size(), trace_->run.layers), recorded().size);
 }
 
 WhatIfQuestion WhatIf::recorded() const {
@@ -92,15 +91,15 @@ RateSums WhatIf::recordedRates() const {
     return sums;
 }
 
-void WhatIf::setSampled(CurvePolicy policy, MissCurve total) { curves_[std::size_t(policy)] = {std::move(total), {}}; }
+void WhatIf::setSampled(CurvePolicy policy, MissCurve total) { curves_[policy] = {std::move(total), {}}; }
 
 void WhatIf::setCurves(CurvePolicy policy, std::vector<MissCurve> pools) {
     MissCurve total = sum(pools);
-    curves_[std::size_t(policy)] = {std::move(total), std::move(pools)};
+    curves_[policy] = {std::move(total), std::move(pools)};
 }
 
 const MissCurve* WhatIf::total(CurvePolicy policy) const {
-    const Curves& curves = curves_[std::size_t(policy)];
+    const Curves& curves = curves_[policy];
     return curves.total ? &*curves.total : nullptr;
 }
 
@@ -114,7 +113,7 @@ void WhatIf::add(const std::string& policy, int size, Replayed replay) {
 
 void WhatIf::evict() {
     const auto bytes = [this] {
-        return double(added_.size() * trace_->steps.size() * std::size_t(trace_->run.layers) * sizeof(std::int32_t));
+        return double(Elements(added_.size(), trace_->steps.size(), trace_->run.layers) * sizeof(std::int32_t));
     };
     while (added_.size() > 2 && bytes() > kOtherBytes) {
         replays_[added_.front().first].erase(added_.front().second);
@@ -123,7 +122,7 @@ void WhatIf::evict() {
 }
 
 std::optional<MissCurve> WhatIf::curve(CurvePolicy policy, const PoolScope& scope) const {
-    const Curves& curves = curves_[std::size_t(policy)];
+    const Curves& curves = curves_[policy];
     const auto counted = [](const MissCurve& all) { return coldSteps() == ColdSteps::Counted ? all : all.warm(); };
     if (scope.all()) return curves.total ? std::optional(counted(*curves.total)) : std::nullopt;
     if (curves.pools.empty()) return std::nullopt;
@@ -164,7 +163,7 @@ double WhatIf::missRatio(const std::string& policy, int size, const PoolScope& s
     for (const CurvePolicy each : {CurvePolicy::Lru, CurvePolicy::Belady}) {
         if (policy != nameOf(each)) continue;
         const auto known = curve(each, scope);
-        if (estimated) *estimated = curves_[std::size_t(each)].pools.empty();
+        if (estimated) *estimated = curves_[each].pools.empty();
         if (known) return known->ratio(size);
     }
     const std::vector<MissPoint> points = replayedPoints(policy, scope);
@@ -240,7 +239,7 @@ std::optional<WhatIfAnswer> WhatIf::answer(const WhatIfQuestion& question) const
     answer.estimated = answer.missesEstimated = true;
     answer.config.cacheBlocks = question.size;
     for (const CurvePolicy policy : {CurvePolicy::Lru, CurvePolicy::Belady}) // exact misses from a curve
-        if (question.policy == nameOf(policy) && !curves_[std::size_t(policy)].pools.empty()) {
+        if (question.policy == nameOf(policy) && !curves_[policy].pools.empty()) {
             const MissCurve &all = *total(policy), warm = all.warm();
             answer.config.misses = all.at(question.size);
             answer.config.hits = references() - answer.config.misses;

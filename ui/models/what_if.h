@@ -3,10 +3,10 @@
 // threads and hands them over.
 #pragma once
 
+#include "base/indexed.h"
 #include "profiler/replay/locality.h"
 #include "profiler/replay/replay.h"
 
-#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -134,7 +134,7 @@ private:
     int largestSlots_ = 0;
     double computeNs_ = 0;
     std::int64_t compulsory_ = 0;
-    std::array<Curves, 2> curves_;
+    PerValue<CurvePolicy, Curves, 2> curves_;
     std::vector<LocalityProfile> locality_;
     std::map<std::string, std::map<int, Replayed>> replays_;
     std::vector<std::pair<std::string, int>> added_; // replays of sizes off the grid, oldest first

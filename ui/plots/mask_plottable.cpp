@@ -188,7 +188,7 @@ QImage MaskPlottable::render(QCPRange steps, QCPRange blocks, QSize size, double
             if (column.first >= column.last) continue;
             if (gapX) { // the first pixels of a step's cell are the gap
                 const double left = (double(column.first) - 0.5 - steps.lower) * pixelsPerStep;
-                if (x < int(std::floor(left + 1e-6)) + gap) continue;
+                if (x < int(std::ceil(left - 1e-6)) + gap) continue; // it begins with the first whole pixel
             }
             const int covered = data_.bands(column.first, column.last, sums);
             for (int band = 0; band < bands; ++band) {

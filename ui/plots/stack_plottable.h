@@ -1,6 +1,7 @@
 // Draws stacked components: for every step of a pyramid, or as a few given bars.
 #pragma once
 
+#include "base/indexed.h"
 #include "profiler/tiles/step_pyramid.h"
 
 #include <qcustomplot.h>
@@ -42,7 +43,7 @@ private:
 /// One stacked bar.
 struct StackBar {
     double centre = 0, width = 0.8; // in coordinates of the key axis
-    std::vector<double> parts;      // [component] absolute value
+    Numbered<double> parts;         // [component] absolute value
     QColor foot;                    // colour of a strip at the bar's foot that tells the run; invalid: no strip
     std::vector<QString> labels;    // [component] drawn beside the part where there is room; may be empty
     double total() const;

@@ -73,7 +73,7 @@ TimelinePanel::TimelinePanel(QWidget* parent)
       times_(table("selfTimes", {tr("Name"), tr("Track"), tr("Self time"), tr("Of range"), tr("Spans"), tr("Mean"),
                                  tr("Longest"), tr("Total")})),
       notes_(table("notes", {tr("Time"), tr("Length"), tr("Note")})), grouping_(new QComboBox),
-      editNote_(new QPushButton(tr("Edit..."))), removeNote_(new QPushButton(tr("Remove"))),
+      editNote_(new QPushButton(tr("Edit…"))), removeNote_(new QPushButton(tr("Remove"))),
       undoNote_(new QPushButton(tr("Undo"))), noteProblem_(new InlineMessage) {
     setDocumentMode(true);
     setObjectName(QStringLiteral("timelinePanel"));
@@ -126,7 +126,7 @@ TimelinePanel::TimelinePanel(QWidget* parent)
     auto* notesColumn = new QVBoxLayout(notesPage);
     notesColumn->setContentsMargins(8, 6, 8, 4);
     auto* noteBar = new QHBoxLayout;
-    auto* addNoteButton = new QPushButton(tr("Add..."));
+    auto* addNoteButton = new QPushButton(tr("Add…"));
     addNoteButton->setObjectName(QStringLiteral("addNote"));
     editNote_->setObjectName(QStringLiteral("editNote"));
     editNote_->setToolTip(tr("Change the text (F2)"));

@@ -1,5 +1,7 @@
 // Breakdown: where the time of a step goes, stacked by stage, per step, per layer or in total; compared runs side by
 // side.
+#include "base/indexed.h"
+#include "base/numbered_array.h"
 #include "profiler/read/denoising.h"
 #include "profiler/read/step_kind.h"
 #include "ui/frame/growth_timer.h"
@@ -20,7 +22,6 @@
 #include <QComboBox>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <fmt/format.h>
 #include <iterator>
@@ -35,9 +36,8 @@ namespace {
 constexpr int kComponents = kStageRows; // the stages, embed, lm_head, sample, other
 
 QString componentName(int index) {
-    if (index < kStageCount) return QString::fromUtf8(kStageNames[std::size_t(index)].data());
-    if (index < kStageCount + kStepStageCount)
-        return QString::fromUtf8(kStepStageNames[std::size_t(index - kStageCount)].data());
+    if (index < kStageCount) return QString::fromUtf8(nameOf(Stage(index)).data());
+    if (index < kStageCount + kStepStageCount) return QString::fromUtf8(nameOf(StepStage(index - kStageCount)).data());
     return QString::fromUtf8(kOtherName.data());
 }
 
@@ -392,7 +392,7 @@ private:
     /// Puts what is loaded into the plot: ranges, bars, legend, labels.
     void present() {
         if (canvas().panels().empty()) return;
-        std::array<bool, kComponents> used{};
+        NumberedArray<bool, kComponents> used{};
         if (mode() == Mode::PerStep) {
             int first = prefill() ? 0 : 1, last = first;
             bool any = false;
@@ -405,7 +405,7 @@ private:
                 for (int i = 0; i < kComponents; ++i) {
                     const CellStats stats = columns.stats(i, 0, columns.steps());
                     if (stats.count) any = true;
-                    if (stats.count && stats.max > 0) used[std::size_t(i)] = true;
+                    if (stats.count && stats.max > 0) used[i] = true;
                 }
             }
             canvas().setFullX({first - 0.5, last + 0.5});
@@ -420,7 +420,7 @@ private:
         fitValues();
     }
 
-    void presentBars(std::array<bool, kComponents>& used) {
+    void presentBars(NumberedArray<bool, kComponents>& used) {
         const auto runs = workspace().sides();
         const auto count = int(sides_.size());
         const bool several = count > 1, perLayer = mode() == Mode::PerLayer;
@@ -430,28 +430,27 @@ private:
         const double share = several ? 0.84 / count : 0.8; // of a layer's place
         std::vector<StackBar> bars;
         for (int place = 0; place < (perLayer ? layers : count); ++place) {
-            for (std::size_t s = 0; s < sides_.size(); ++s) {
-                if (!perLayer && std::size_t(place) != s) continue;
+            for (int s = 0; s < count; ++s) {
+                if (!perLayer && place != s) continue;
                 StackBar bar;
-                bar.centre = perLayer ? place + (double(s) - (count - 1) / 2.) * share : place;
+                bar.centre = perLayer ? place + (s - (count - 1) / 2.) * share : place;
                 bar.width = perLayer ? (several ? share * 0.9 : share) : 0.3;
                 bar.parts.assign(kComponents, 0);
                 const double steps = double(std::max<std::int64_t>(sides_[s]->stepsOf(phase()), 1));
                 for (const BreakdownRow& row : sides_[s]->sums.counted)
                     if (row.phase == phase() && (!perLayer || row.layer == place))
-                        bar.parts[std::size_t(componentIndex(row.component))] +=
+                        bar.parts[componentIndex(row.component)] +=
                             double(std::max<std::int64_t>(row.totalNs, 0)) / steps;
-                for (std::size_t i = 0; i < kComponents; ++i)
+                for (int i = 0; i < kComponents; ++i)
                     if (bar.parts[i] > 0) used[i] = true;
-                if (several) bar.foot = runColour(s);
+                if (several) bar.foot = runColour(std::size_t(s));
                 if (!perLayer) {
                     const double total = bar.total();
                     for (int i = 0; i < kComponents; ++i)
                         bar.labels.push_back(
                             tr("%1  %2  %3")
-                                .arg(componentName(i), formatValue(Unit::Nanoseconds, bar.parts[std::size_t(i)]),
-                                     formatValue(Unit::Percent,
-                                                 total > 0 ? 100 * bar.parts[std::size_t(i)] / total : 0)));
+                                .arg(componentName(i), formatValue(Unit::Nanoseconds, bar.parts[i]),
+                                     formatValue(Unit::Percent, total > 0 ? 100 * bar.parts[i] / total : 0)));
                 }
                 bars.push_back(std::move(bar));
             }
@@ -521,7 +520,7 @@ private:
         }
     }
 
-    void fillLegend(const std::array<bool, kComponents>& used) {
+    void fillLegend(const NumberedArray<bool, kComponents>& used) {
         if (!legend_) return;
         const Theme& theme = Theme::current();
         QVector<Swatch> swatches;
@@ -529,8 +528,7 @@ private:
             for (std::size_t place = 0; place < sides_.size(); ++place)
                 swatches << Swatch{letteredName(place, workspace()), runColour(place), Swatch::Mark::Line, {}};
         for (int i = 0; i < kComponents; ++i)
-            if (used[std::size_t(i)])
-                swatches << Swatch{componentName(i), theme.component[std::size_t(i)], Swatch::Mark::Fill, {}};
+            if (used[i]) swatches << Swatch{componentName(i), theme.component[std::size_t(i)], Swatch::Mark::Fill, {}};
         legend_->setSwatches(swatches);
     }
 
@@ -555,7 +553,7 @@ private:
                            .arg(mode() == Mode::PerLayer ? tr("Layer %1: ").arg(std::lround(bar.centre)) : QString(),
                                 tr("%1 per step").arg(formatValue(Unit::Nanoseconds, bar.total())));
         for (int i = kComponents - 1; i >= 0; --i) {
-            QString line = tooltipLine(i, bar.parts[std::size_t(i)], bar.total());
+            QString line = tooltipLine(i, bar.parts[i], bar.total());
             if (i == component) line.replace(QLatin1String("<td>"), QLatin1String("<td style='font-weight:bold'>"));
             html += line;
         }
@@ -571,7 +569,7 @@ private:
                  formatValue(Unit::Percent, total > 0 ? 100 * value / total : 0));
     }
 
-    std::vector<std::unique_ptr<Side>> sides_; // A, B, C, ...; A always
+    Numbered<std::unique_ptr<Side>> sides_; // A, B, C, ...; A always
     QComboBox *mode_ = nullptr, *unit_ = nullptr, *phase_ = nullptr;
     LegendStrip* legend_ = nullptr; // owned by the plot; rebuilt with the panels
     BarStackPlottable* bars_ = nullptr;

@@ -1,6 +1,6 @@
 #include "ui/views/headline.h"
 
-#include "ui/frame/small_widgets.h"
+#include "ui/frame/note_label.h"
 #include "ui/look/theme.h"
 
 #include <QApplication>
@@ -10,6 +10,10 @@
 #include <QVBoxLayout>
 
 namespace kvscope::ui {
+
+namespace {
+constexpr int kLinesInLowView = 2; // of the detail
+} // namespace
 
 QFont headlineFont(double size) {
     QFont font = QApplication::font();
@@ -40,14 +44,14 @@ void Paragraphs::add(const QString& text, const QFont& font, const QColor& colou
     bottom_ += used.height() + kDistance;
 }
 
-Headline::Headline(QWidget* parent) : QWidget(parent), sentence_(new QLabel), detail_(new MutedLabel) {
+Headline::Headline(QWidget* parent) : QWidget(parent), sentence_(new QLabel), detail_(new NoteLabel) {
     setSizePolicy(QSizePolicy::Expanding, QSizePolicy::Maximum);
     auto* column = new QVBoxLayout(this);
     column->setContentsMargins(0, 0, 0, 2);
     column->setSpacing(4);
     sentence_->setObjectName(QStringLiteral("headline"));
     detail_->setObjectName(QStringLiteral("headlineDetail"));
-    for (QLabel* label : {sentence_, detail_}) {
+    for (QLabel* label : {sentence_, static_cast<QLabel*>(detail_)}) {
         label->setTextFormat(Qt::PlainText);
         label->setWordWrap(true);
         label->setTextInteractionFlags(Qt::TextSelectableByMouse);
@@ -61,7 +65,12 @@ void Headline::setText(const QString& sentence, const QString& detail) {
     detail_->setText(detail);
 }
 
-void Headline::applyFont() { sentence_->setFont(headlineFont()); }
+void Headline::applyFont() {
+    sentence_->setFont(headlineFont());
+    detail_->setFont(QApplication::font());
+}
+
+void Headline::fit(const QWidget& view) { detail_->fit(view, kLinesInLowView); }
 
 void Headline::addTo(Paragraphs& paragraphs) const {
     const Theme& theme = Theme::current();

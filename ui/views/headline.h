@@ -13,6 +13,8 @@ class QPainter;
 
 namespace kvscope::ui {
 
+class NoteLabel;
+
 /// The program's font in bold letters, `size` times as large.
 QFont headlineFont(double size = 1.5);
 
@@ -48,11 +50,14 @@ public:
     explicit Headline(QWidget* parent);
     void setText(const QString& sentence, const QString& detail);
     void applyFont(); // after the program's font has changed
+    /// Cuts the detail to two lines where the view is low; its tooltip then has all of it.
+    void fit(const QWidget& view);
     /// The same at the top of a picture.
     void addTo(Paragraphs& paragraphs) const;
 
 private:
-    QLabel *sentence_, *detail_;
+    QLabel* sentence_;
+    NoteLabel* detail_;
 };
 
 } // namespace kvscope::ui

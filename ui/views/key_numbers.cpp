@@ -1,5 +1,7 @@
 #include "ui/views/key_numbers.h"
 
+#include "profiler/read/run_numbers.h"
+
 #include <QCoreApplication>
 
 #include <algorithm>
@@ -13,6 +15,14 @@ namespace {
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 QString tr(const char* text) { return QCoreApplication::translate("CompareView", text); }
 
+/// "+8.3 %", "−20 %"
+QString changeText(double from, double to) {
+    const double percent = 100 * (to - from) / from;
+    return QStringLiteral("%1%2 %")
+        .arg(percent > 0 ? QStringLiteral("+") : QStringLiteral("−"))
+        .arg(std::abs(percent), 0, 'f', std::abs(percent) < 10 ? 1 : 0);
+}
+
 } // namespace
 
 QString KeyNumber::text(double value) const {
@@ -25,22 +35,20 @@ QString KeyNumber::signedText(double value) const {
     return (value > 0 ? QStringLiteral("+") : value < 0 ? QStringLiteral("−") : QString()) + text(std::abs(value));
 }
 
-QString KeyNumber::difference() const {
+QString KeyNumber::difference(bool withInterval) const {
     if (std::isnan(a) || std::isnan(b)) return QStringLiteral("–");
     const double change = b - a;
     if (change == 0) return tr("same");
     if (!std::isnan(low) && low <= 0 && high >= 0) {
         const bool narrow = std::max(-low, high) <= kTellable * std::abs(a);
+        if (!withInterval) return narrow ? tr("no difference") : tr("cannot tell");
         return (narrow ? tr("no difference: %1 to %2") : tr("cannot tell: %1 to %2"))
             .arg(signedText(low), signedText(high));
     }
     QString result = signedText(change);
     if (unit == Unit::Percent && std::isnan(low)) return result.replace(QStringLiteral(" %"), tr(" points"));
-    if (a != 0 && unit != Unit::Percent)
-        result += QStringLiteral(" (%1%2 %)")
-                      .arg(change > 0 ? QStringLiteral("+") : QStringLiteral("−"))
-                      .arg(std::abs(100 * change / a), 0, 'f', std::abs(100 * change / a) < 10 ? 1 : 0);
-    if (!std::isnan(low)) result += tr(", from %1 to %2").arg(signedText(low), signedText(high));
+    if (a != 0 && unit != Unit::Percent) result += QStringLiteral(" (%1)").arg(changeText(a, b));
+    if (!std::isnan(low) && withInterval) result += tr(", from %1 to %2").arg(signedText(low), signedText(high));
     return result;
 }
 
@@ -53,7 +61,8 @@ int KeyNumber::verdict() const {
     return (b > a) == (better > 0) ? 1 : -1;
 }
 
-std::vector<KeyNumber> keyNumbers(const RunSummary& a, const RunSummary& b) {
+std::vector<KeyNumber> keyNumbers(const RunSample& left, const RunSample& right) {
+    const RunSummary &a = left.summary, &b = right.summary;
     const auto each = [&](auto&& value) { return std::pair<double, double>{value(a), value(b)}; };
     std::vector<KeyNumber> numbers;
     const auto add = [&](const QString& title, const QString& help, Unit unit, const QString& unitName, int better,
@@ -88,10 +97,10 @@ std::vector<KeyNumber> keyNumbers(const RunSummary& a, const RunSummary& b) {
         tr("Mean over steps, layers, sequences and KV heads of the share of blocks kept from the step before; without "
            "the "
            "first decode step and steps that open a block"),
-        Unit::Fraction, QStringLiteral("fraction"), 1,
+        Unit::Fraction, QStringLiteral("fraction"), 0, // what it costs, misses and bytes say
         each([](const S& s) { return s.localityCount > 0 ? s.localityMean : kNan; }));
     add(tr("Locality, lowest"), tr("The smallest of those values: one step, layer, sequence and KV head"),
-        Unit::Fraction, QStringLiteral("fraction"), 1,
+        Unit::Fraction, QStringLiteral("fraction"), 0,
         each([](const S& s) { return s.localityCount > 0 ? s.localityMin : kNan; }));
     add(tr("Hit rate"), tr("Selected blocks that were resident when selected, of all selected blocks; %1").arg(counted),
         Unit::Percent, QStringLiteral("%"), 1, each([](const S& s) { return 100 * s.hitRate; }));
@@ -103,9 +112,43 @@ std::vector<KeyNumber> keyNumbers(const RunSummary& a, const RunSummary& b) {
         tr("Link time that a decode step has to wait for; %1").arg(counted), Unit::Nanoseconds, QStringLiteral("ns"),
         -1, each([](const S& s) { return s.exposedMsPerStep * 1e6; }),
         a.timing == Timing::Measured || b.timing == Timing::Measured);
+    add(tr("Device memory for keys and values"),
+        tr("Of the block slots of all layers, or, of full attention, of all tokens; without weights and index"),
+        Unit::Bytes, QStringLiteral("bytes"), -1, {deviceKvBytes(left.run, a), deviceKvBytes(right.run, b)});
+    add(tr("Prefill"), tr("Measured wall time in which the prompts were read"), Unit::Nanoseconds, QStringLiteral("ns"),
+        -1, each([](const S& s) { return s.prefillMs > 0 ? s.prefillMs * 1e6 : kNan; }), true);
     add(tr("Decode steps"), tr("Decode steps in the trace"), Unit::Count, tr("steps"), 0,
         each([](const S& s) { return double(s.decodeSteps); }));
     return numbers;
+}
+
+QString factsText(const RunSample& a, const RunSample& b, const QString& letter) {
+    QStringList sentences;
+    const double ofA = h2dBytesPerToken(a.summary), ofB = h2dBytesPerToken(b.summary);
+    const auto bytes = [](double value) { return formatValue(Unit::Bytes, value); };
+    if (!std::isnan(ofA) && !std::isnan(ofB)) {
+        if (ofA == 0 && ofB == 0)
+            sentences << tr("Neither fetches blocks from the host.");
+        else if (ofB == 0)
+            sentences << tr("%1 fetches nothing from the host, A %2 per token.").arg(letter, bytes(ofA));
+        else if (ofA == 0)
+            sentences << tr("%1 fetches %2 per token from the host, A nothing.").arg(letter, bytes(ofB));
+        else if (ofA == ofB)
+            sentences << tr("Both fetch %1 per token from the host.").arg(bytes(ofA));
+        else
+            sentences << tr("%1 fetches %2 per token from the host, A %3 (%4).")
+                             .arg(letter, bytes(ofB), bytes(ofA), changeText(ofA, ofB));
+    }
+    const QString saidA = QString::fromStdString(a.answer), saidB = QString::fromStdString(b.answer);
+    if (!saidA.isEmpty() && saidA == saidB)
+        sentences << tr("Both answer %1.").arg(saidA);
+    else if (!saidA.isEmpty() && !saidB.isEmpty())
+        sentences << tr("%1 answers %2; A %3.").arg(letter, saidB, saidA);
+    else if (!saidB.isEmpty())
+        sentences << tr("%1 answers %2.").arg(letter, saidB);
+    else if (!saidA.isEmpty())
+        sentences << tr("A answers %1.").arg(saidA);
+    return sentences.join(QLatin1Char(' '));
 }
 
 std::vector<KeyNumber> componentNumbers(const Comparison& comparison) {
@@ -115,13 +158,13 @@ std::vector<KeyNumber> componentNumbers(const Comparison& comparison) {
                            d.deltaNs.high, true});
     };
     const QString compared = tr("mean over the %1 compared steps, with the %2 % confidence interval of the difference")
-                                 .arg(comparison.steps)
+                                 .arg(formatCount(comparison.steps))
                                  .arg(100 * comparison.confidence);
     const Interval& ratio = comparison.ratio;
     numbers.push_back({tr("Step time against A's, median"),
                        tr("The verdict's number: the median, over the %1 compared steps, of the step's time over that "
                           "of A's same step; A is 100 %")
-                           .arg(comparison.steps),
+                           .arg(formatCount(comparison.steps)),
                        QStringLiteral("%"), Unit::Percent, 100, 100 * ratio.value, -1, 100 * (ratio.low - 1),
                        100 * (ratio.high - 1), true});
     add(tr("Step time, mean of compared steps"), tr("Wall time of a step: %1").arg(compared), comparison.step);

@@ -221,7 +221,8 @@ QString NeedleLanes::note() const {
     QString text;
     for (const NeedleAnswer& answer : answers_)
         if (answer.needle.sequence == sequence_) text = tr("Answer: %1.").arg(QString::fromStdString(answer.text()));
-    if (hidden_ > 0) text += tr(" %n more fact(s) have no lane.", nullptr, hidden_);
+    if (hidden_ > 0)
+        text += hidden_ == 1 ? tr(" One more fact has no lane.") : tr(" %1 more facts have no lane.").arg(hidden_);
     return text.trimmed();
 }
 

@@ -20,6 +20,28 @@ namespace kvscope::ui {
 namespace {
 constexpr int kColumnWidth = 320; // pixels, of a column of shortcuts
 constexpr QSize kCard(1240, 920); // pixels; smaller where the window has less room
+
+struct Library {
+    const char *name, *licence, *use;
+};
+
+/// What the programs are linked with: the first table of docs/third-party.md, which says more of each.
+constexpr Library kLibraries[] = {
+    {"Qt 6 (base, SVG)", "LGPL-3.0-only or GPL-2.0-or-later", QT_TR_NOOP("the desktop")},
+    {"QCustomPlot", "GPL-3.0-or-later", QT_TR_NOOP("plots")},
+    {"SQLite", "public domain", QT_TR_NOOP("traces")},
+    {"Highway", "Apache-2.0 or BSD-3-Clause", QT_TR_NOOP("the CPU's vector loops")},
+    {"{fmt}", "MIT", QT_TR_NOOP("text")},
+    {"PCRE2", "BSD-3-Clause", QT_TR_NOOP("tokenizers")},
+    {"utf8proc", "MIT, Unicode data files and software licence", QT_TR_NOOP("Unicode normalisation")},
+    {"zlib", "Zlib", QT_TR_NOOP("compressed imports")},
+    {"CLI11", "BSD-3-Clause", QT_TR_NOOP("command lines; headers, compiled in")},
+    {"nlohmann/json", "MIT", QT_TR_NOOP("JSON; headers, compiled in")},
+    {"Asio", "BSL-1.0", QT_TR_NOOP("the HTTP server; headers, compiled in")},
+    {"CUDA runtime (static)", "NVIDIA CUDA toolkit end user licence, redistributable part",
+     QT_TR_NOOP("the GPU backend, where it is built in")},
+};
+
 } // namespace
 
 HelpOverlay::HelpOverlay(QWidget* parent, Shortcuts shortcuts)
@@ -137,8 +159,19 @@ QString HelpOverlay::html(Page page) const {
                   "(GPL-3.0-or-later), without any warranty. The licence text is in the file LICENSE of the sources "
                   "and at "
                   "<a href=\"https://www.gnu.org/licenses/gpl-3.0.html\">gnu.org/licenses</a>.</p>"
-                  "<p style=\"color:%2\">Built with Qt %3 and QCustomPlot.</p>")
-                   .arg(QCoreApplication::applicationVersion().toHtmlEscaped(), muted, QString::fromLatin1(qVersion()));
+                  "<p style=\"margin-top:12px\"><b>Libraries of others</b></p>")
+                   .arg(QCoreApplication::applicationVersion().toHtmlEscaped());
+        body += QStringLiteral("<table cellspacing=\"0\" cellpadding=\"3\">");
+        for (const Library& library : kLibraries)
+            body +=
+                QStringLiteral("<tr><td>%1</td><td style=\"padding-left:18px\">%2</td><td "
+                               "style=\"padding-left:18px; color:%3\">%4</td></tr>")
+                    .arg(QString::fromUtf8(library.name).toHtmlEscaped(),
+                         QString::fromUtf8(library.licence).toHtmlEscaped(), muted, tr(library.use).toHtmlEscaped());
+        body += QStringLiteral("</table>") +
+                tr("<p style=\"color:%1\">This window runs with Qt %2. Loaded where a system has them, and part of no "
+                   "package: the NVIDIA driver (libcuda, NVML), cuBLASLt, CUPTI, NVTX.</p>")
+                    .arg(muted, QString::fromLatin1(qVersion()));
     }
     return QStringLiteral("<body style=\"color:%1\">%2</body>").arg(theme.text.name(), body);
 }

@@ -52,8 +52,11 @@ QString hitRateText(const std::vector<StepRow>& steps, const std::vector<StepKin
     }
     if (cold == 0 || warmHits + warmMisses == 0) return formatShare(hits, hits + misses);
     if (coldSteps() == ColdSteps::Counted)
-        return Inspector::tr("%1, %n cold step(s) among them", nullptr, cold).arg(formatShare(hits, hits + misses));
-    return Inspector::tr("%1, %n cold step(s) left out", nullptr, cold)
+        return (cold == 1 ? Inspector::tr("%1, 1 cold step among them")
+                          : Inspector::tr("%1, %2 cold steps among them").arg(QLatin1String("%1"), formatCount(cold)))
+            .arg(formatShare(hits, hits + misses));
+    return (cold == 1 ? Inspector::tr("%1, 1 cold step left out")
+                      : Inspector::tr("%1, %2 cold steps left out").arg(QLatin1String("%1"), formatCount(cold)))
         .arg(formatShare(warmHits, warmHits + warmMisses));
 }
 

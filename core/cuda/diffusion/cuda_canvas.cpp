@@ -99,7 +99,7 @@ DenoiseReportNeeds CudaCanvas::reportNeeds() const {
 }
 
 /// How many tokens outside a block are kept.
-int CudaCanvas::keptOf(int sequence) const { return options_.keptOf(tokens_[sequence] - options_.block); }
+int CudaCanvas::keptOf(RowId sequence) const { return options_.keptOf(tokens_[sequence] - options_.block); }
 
 void CudaCanvas::plan() {
     const int places = p_.products.chunk, wanted = mostWanted_, hidden = p_.config.hidden, dim = p_.config.headDim;
@@ -138,7 +138,7 @@ void CudaCanvas::plan() {
 /// choice of these tokens needs.
 void CudaCanvas::planKept() {
     cuda::checkKeptTokens(p_.launch, keeping_.mostTokens);
-    for (int s = 0; s < sequences_; ++s) {
+    for (const RowId s : tokens_.ids()) {
         keeping_.most = std::max(keeping_.most, keptOf(s));
         for (int g = 0; g < p_.config.kvHeads; ++g) {
             store_.headFirst.push_back(store_.blocksTotal);
@@ -189,16 +189,16 @@ void CudaCanvas::listRow(const CanvasRow& row) {
     int first = 0;
     if (row.keys ==
         CanvasRow::Keys::Kept) { // the block lies behind the kept tokens, and keeps its own positions' rotation
-        const int kept = keptOf(s);
+        const int kept = keptOf(row.sequence);
         first = told_.computed.add(sequences_ + s, kept, n, kept + n);
         told_.ropeFirst.host()[sequences_ + s] = p_.table.rope.first(s) + row.first - kept;
     } else {
-        first = told_.computed.add(s, row.first, n, tokens_[index(row.sequence)]);
+        first = told_.computed.add(s, row.first, n, tokens_[row.sequence]);
         told_.attendsToAll = true;
     }
     if (row.keys == CanvasRow::Keys::Computed) features_->add(row, first, told_.computed.places());
     if (row.keys == CanvasRow::Keys::AllAndChoose)
-        told_.choosing.host()[told_.choosingCount++] = {s, first, n, row.block, keptOf(s)};
+        told_.choosing.host()[told_.choosingCount++] = {s, first, n, row.block, keptOf(row.sequence)};
     std::fill(std::copy(row.ids.begin(), row.ids.end(), told_.ids.host() + first),
               told_.ids.host() + told_.computed.places(), 0);
     told_.firstWanted.push_back(told_.wantedCount);
@@ -241,7 +241,7 @@ void CudaCanvas::forward(std::span<const CanvasRow> rows, StepRecord& record) {
 void CudaCanvas::forwardKernels() {
     p_.ranges.at(StepStage::Embed);
     p_.passes.embed(told_.ids.device(), told_.computed.places(), x_, nullptr, 0, reports_.device.stepMarks + kEmbed);
-    for (int layer = 0; layer < p_.config.layers; ++layer) features_ ? featureKernels(layer) : layerKernels(layer);
+    for (const LayerId layer : store_.blocks.ids()) features_ ? featureKernels(layer) : layerKernels(layer);
     p_.ranges.at(StepStage::LmHead);
     cuda::gatherRows(p_.launch, {told_.wantedCount, p_.config.hidden, x_, p_.buffers.x, told_.wanted.device()});
     if (told_.wantedCount > 0) {
@@ -254,7 +254,7 @@ void CudaCanvas::forwardKernels() {
     p_.ranges.leave();
 }
 
-void CudaCanvas::layerKernels(int layer) {
+void CudaCanvas::layerKernels(LayerId layer) {
     p_.ranges.at(layer, Stage::QkvLinear);
     p_.passes.project(p_.model->layers[layer], x_, told_.computed.places(), reports_.device.mark(layer, kQkv));
     place(layer, told_.computed);
@@ -266,7 +266,7 @@ void CudaCanvas::layerKernels(int layer) {
 
 /// Launches a layer's kernels where the layers keep features. Such a layer has no stages stage1 and pooling; their
 /// marks take the times at which values are projected and compared.
-void CudaCanvas::featureKernels(int layer) {
+void CudaCanvas::featureKernels(LayerId layer) {
     const auto mark = [&](DenoiseReport::Mark which) { return reports_.device.mark(layer, which); };
     features_->runLayer(
         {layer,
@@ -280,7 +280,7 @@ void CudaCanvas::featureKernels(int layer) {
 
 /// Rotates the tokens' queries and keys, and writes their keys and values to their positions, where they replace those
 /// of an earlier forward.
-void CudaCanvas::place(int layer, const CanvasTokens& tokens) {
+void CudaCanvas::place(LayerId layer, const CanvasTokens& tokens) {
     p_.ranges.at(layer, Stage::Rope);
     cuda::BlockPlaceArgs args;
     args.rows = tokens.tokens(p_.layout.shape, store_.headFirstDevice);
@@ -298,12 +298,12 @@ void CudaCanvas::place(int layer, const CanvasTokens& tokens) {
 
 /// The stage for which the attention counts: `attention` if all of the layer's tokens are computed and attend to
 /// everything, else stage2.
-Stage CudaCanvas::attentionStage(int layer) const {
-    const bool all = features_ ? layer == 0 || features_->computesAll() : told_.attendsToAll;
+Stage CudaCanvas::attentionStage(LayerId layer) const {
+    const bool all = features_ ? layer == LayerId{0} || features_->computesAll() : told_.attendsToAll;
     return all ? Stage::Attention : Stage::Stage2;
 }
 
-void CudaCanvas::attend(int layer, const CanvasTokens& tokens) {
+void CudaCanvas::attend(LayerId layer, const CanvasTokens& tokens) {
     p_.ranges.at(layer, attentionStage(layer));
     cuda::BlockAttentionArgs attention;
     attention.rows = tokens.tiles(p_.layout.shape, store_.headFirstDevice);
@@ -333,7 +333,7 @@ int CudaCanvas::splitsOf(const CanvasTokens& tokens) const {
     return std::clamp(cuda::blockSplits(p_.launch, rows, tokens.fewestKeys()), 1, std::max(1, room));
 }
 
-cuda::KeepArgs CudaCanvas::keepArgs(int layer) const {
+cuda::KeepArgs CudaCanvas::keepArgs(LayerId layer) const {
     cuda::KeepArgs args;
     args.shape = p_.layout.shape;
     args.rows = told_.choosingCount;
@@ -348,14 +348,14 @@ cuda::KeepArgs CudaCanvas::keepArgs(int layer) const {
     args.keptFirst = store_.headFirstDevice + p_.layout.heads();
     args.mean = keeping_.mean;
     args.importance = keeping_.importance;
-    args.kept = RowsOf(keeping_.tokens, {sequences_, keeping_.most})[layer];
+    args.kept = RowsOf(keeping_.tokens, {sequences_, keeping_.most})[int(layer)];
     args.scoreMark = reports_.device.mark(layer, kStage1);
     args.keepMark = reports_.device.mark(layer, kPooling);
     return args;
 }
 
 /// Chooses which tokens outside the blocks are kept, and copies their keys and values.
-void CudaCanvas::chooseKept(int layer) {
+void CudaCanvas::chooseKept(LayerId layer) {
     p_.ranges.at(layer, Stage::Stage1);
     cuda::scoreCanvasTokens(p_.launch, keepArgs(layer));
     p_.ranges.at(layer, Stage::Pooling);
@@ -378,16 +378,17 @@ void CudaCanvas::keepReport(std::span<const CanvasRow> rows) {
     candidates_.clear();
     for (int i = 0; i < told_.wantedCount; ++i) {
         const cuda::BlockCandidate& from = reports_.host.candidates[i];
-        candidates_.push_back({0, from.id, from.confidence, from.entropy, from.second, from.confidence});
+        candidates_.push_back(
+            {0, from.id, from.confidence, from.entropy, from.confidence - from.second, from.confidence});
     }
-    const Extents<int, int, int> keptAt(p_.config.layers, sequences_, keeping_.most);
+    const Extents<LayerId, RowId, int> keptAt(p_.config.layers, sequences_, keeping_.most);
     for (const CanvasRow& row : rows) {
         if (row.keys != CanvasRow::Keys::AllAndChoose) continue;
         Kept& kept = keeping_.of[row.sequence];
         kept.used = false;
-        for (int layer = 0; layer < p_.config.layers; ++layer) {
-            const std::int32_t* const from = keeping_.host + keptAt.first(layer, int(row.sequence));
-            kept.positions[layer].assign(from, from + keptOf(int(row.sequence)));
+        for (const LayerId layer : kept.positions.ids()) {
+            const std::int32_t* const from = keeping_.host + keptAt.first(layer, row.sequence);
+            kept.positions[layer].assign(from, from + keptOf(row.sequence));
         }
     }
 }
@@ -395,9 +396,9 @@ void CudaCanvas::keepReport(std::span<const CanvasRow> rows) {
 void CudaCanvas::fill(std::span<const CanvasRow> rows, StepRecord& record) {
     reader_.fill(reports_.host, {true, told_.choosingCount > 0, false}, {}, {}, record);
     fillTimes(record);
-    for (int layer = 0; layer < p_.config.layers; ++layer)
+    for (const LayerId layer : store_.blocks.ids())
         for (const CanvasRow& row : rows)
-            for (int g = 0; g < p_.config.kvHeads; ++g) fillHead(layer, g, row, record);
+            for (const KvHeadId g : idsUpTo<KvHeadId>(p_.config.kvHeads)) fillHead(layer, g, row, record);
     for (const CanvasRow& row : rows)
         if (row.keys == CanvasRow::Keys::Kept) keeping_.of[row.sequence].used = true;
 }
@@ -406,14 +407,14 @@ void CudaCanvas::fill(std::span<const CanvasRow> rows, StepRecord& record) {
 /// The time of comparing values, which the reader has added to the feed-forward of the layer before, goes to the layer
 /// itself.
 void CudaCanvas::fillTimes(StepRecord& record) const {
-    for (int layer = 0; layer < p_.config.layers; ++layer) {
-        LayerRecord& times = record.layers[layer];
+    for (const LayerId layer : store_.blocks.ids()) {
+        LayerRecord& times = record.layers[int(layer)];
         const Stage stage = attentionStage(layer);
         moveStage(times, stage == Stage::Attention ? Stage::Stage2 : Stage::Attention, stage);
-        if (!features_ || !features_->compares() || layer == 0) continue;
+        if (!features_ || !features_->compares() || layer == LayerId{0}) continue;
         const std::uint64_t values = *reports_.host.mark(layer, kStage1),
                             changes = *reports_.host.mark(layer, kPooling), qkv = *reports_.host.mark(layer, kQkv);
-        record.layers[layer - 1].stageNs[Stage::Ffn] -= std::int64_t(qkv - values);
+        record.layers[int(layer) - 1].stageNs[Stage::Ffn] -= std::int64_t(qkv - values);
         times.startNs = p_.clock.sinceOrigin(values);
         times.stageNs[Stage::QkvLinear] += std::int64_t(changes - values);
         times.stageNs[Stage::Compression] += std::int64_t(qkv - changes);
@@ -421,9 +422,9 @@ void CudaCanvas::fillTimes(StepRecord& record) const {
 }
 
 /// Adds the KV head's row of the trace to the record, and its selection where something was chosen.
-void CudaCanvas::fillHead(int layer, int kvHead, const CanvasRow& row, StepRecord& record) const {
+void CudaCanvas::fillHead(LayerId layer, KvHeadId kvHead, const CanvasRow& row, StepRecord& record) const {
     DenoiseLayer out;
-    out.layer = layer, out.sequence = int(row.sequence), out.kvHead = kvHead;
+    out.layer = int(layer), out.sequence = int(row.sequence), out.kvHead = int(kvHead);
     if (row.keys == CanvasRow::Keys::Kept)
         fillKept(row, out, record);
     else if (row.keys == CanvasRow::Keys::Computed)
@@ -434,8 +435,8 @@ void CudaCanvas::fillHead(int layer, int kvHead, const CanvasRow& row, StepRecor
 
 void CudaCanvas::fillKept(const CanvasRow& row, const DenoiseLayer& out, StepRecord& record) const {
     const Kept& kept = keeping_.of[row.sequence];
-    const auto& ids = kept.positions[out.layer];
-    const int others = tokens_[index(row.sequence)] - options_.block;
+    const auto& ids = kept.positions[LayerId{out.layer}];
+    const int others = tokens_[row.sequence] - options_.block;
     recordChosen(out,
                  {ids, allTokens(options_.block), float(double(ids.size()) / others),
                   kept.used ? int(ids.size()) : -1}, // the kept tokens stay the same until the block is written
@@ -443,11 +444,11 @@ void CudaCanvas::fillKept(const CanvasRow& row, const DenoiseLayer& out, StepRec
 }
 
 void CudaCanvas::fillComputed(const CanvasRow& row, DenoiseLayer out, StepRecord& record) const {
-    const ComputedTokens& computed = features_->computed(out.layer, row.sequence);
-    const auto changes = features_->changes(out.layer, row);
+    const ComputedTokens& computed = features_->computed(LayerId{out.layer}, row.sequence);
+    const auto changes = features_->changes(LayerId{out.layer}, row);
     if (!changes.empty() && recordsRows_ && out.kvHead == 0)
-        recordChanges(changes.part(row.block - prompts_[index(row.sequence)], options_.block), out, record);
-    const int tokens = tokens_[index(row.sequence)];
+        recordChanges(changes.part(row.block - prompts_[row.sequence], options_.block), out, record);
+    const int tokens = tokens_[row.sequence];
     if (int(computed.positions.size()) == tokens) {
         record.denoise.layers.push_back(out);
         return;

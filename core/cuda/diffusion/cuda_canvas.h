@@ -39,7 +39,7 @@ public:
 private:
     /// The tokens that a sequence keeps while a block is written.
     struct Kept {
-        Numbered<std::vector<std::int32_t>> positions; // [layer] ascending
+        PerLayer<std::vector<std::int32_t>> positions; // ascending
         bool used = false;                             // some forward attended to them
     };
     /// The tokens outside of blocks that are kept (CanvasCache::Evicted). All pointers but `host` are device memory.
@@ -47,7 +47,7 @@ private:
         int most = 0, mostTokens = 0; // kept tokens of a sequence; tokens of a sequence
         float *mean = nullptr, *importance = nullptr;
         std::int32_t *tokens = nullptr, *host = nullptr; // [layer, sequences, most]
-        PerRow<Kept> of;                                 // [sequence]
+        PerRow<Kept> of;
     };
     /// What the host tells the kernels of a forward.
     struct Told {
@@ -62,7 +62,7 @@ private:
     };
     /// Keys and values.
     struct Store {
-        Numbered<__nv_bfloat16*> blocks;     // [layer] KV blocks of all sequences, behind them those of kept tokens
+        PerLayer<__nv_bfloat16*> blocks;     // KV blocks of all sequences, behind them those of kept tokens
         std::vector<std::int64_t> headFirst; // [2*sequences*kvHeads] first block of a head; then of its kept tokens
         std::int64_t blocksTotal = 0;        // of a layer
         std::int64_t* headFirstDevice = nullptr;
@@ -80,36 +80,36 @@ private:
     void planKept();
     void open();
     DenoiseReportNeeds reportNeeds() const;
-    int keptOf(int sequence) const;
+    int keptOf(RowId sequence) const;
 
     // Forwards
     void list(std::span<const CanvasRow> rows);
     void listRow(const CanvasRow& row);
     void send();
     void forwardKernels();
-    void layerKernels(int layer);
-    void featureKernels(int layer);
-    void place(int layer, const CanvasTokens& tokens);
-    void attend(int layer, const CanvasTokens& tokens);
-    Stage attentionStage(int layer) const;
+    void layerKernels(LayerId layer);
+    void featureKernels(LayerId layer);
+    void place(LayerId layer, const CanvasTokens& tokens);
+    void attend(LayerId layer, const CanvasTokens& tokens);
+    Stage attentionStage(LayerId layer) const;
     std::size_t shareRoom() const;
     int splitsOf(const CanvasTokens& tokens) const;
-    void chooseKept(int layer);
+    void chooseKept(LayerId layer);
     void chooseCandidates();
     void keepReport(std::span<const CanvasRow> rows);
     void fill(std::span<const CanvasRow> rows, StepRecord& record);
     void fillTimes(StepRecord& record) const;
-    void fillHead(int layer, int kvHead, const CanvasRow& row, StepRecord& record) const;
+    void fillHead(LayerId layer, KvHeadId kvHead, const CanvasRow& row, StepRecord& record) const;
     void fillKept(const CanvasRow& row, const DenoiseLayer& out, StepRecord& record) const;
     void fillComputed(const CanvasRow& row, DenoiseLayer out, StepRecord& record) const;
     bool evicts() const { return options_.cache == CanvasCache::Evicted; }
-    cuda::KeepArgs keepArgs(int layer) const;
+    cuda::KeepArgs keepArgs(LayerId layer) const;
 
     DiffusionParts p_; // p_.products has a row for each wanted position, p_.buffers.x their residual streams
     const CanvasOptions options_;
     const bool recordsRows_; // records how much values changed
     const CandidateSampling sampling_;
-    const Numbered<int> prompts_, tokens_; // [sequence] of the prompt; of prompt and canvas
+    const PerRow<int> prompts_, tokens_; // of each sequence's prompt; of prompt and canvas
     const int sequences_, mostWanted_;
     std::optional<CudaCanvasFeatures> features_;
 

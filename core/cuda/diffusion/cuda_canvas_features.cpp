@@ -13,10 +13,10 @@ constexpr const char* kFeatureState = "session state";
 
 // ---- Memory ---------------------------------------------------------------------------------------------------------
 
-CudaCanvasFeatures::CudaCanvasFeatures(const Parts& parts, std::span<const int> prompts, std::span<const int> tokens)
+CudaCanvasFeatures::CudaCanvasFeatures(const Parts& parts, const PerRow<int>& prompts, const PerRow<int>& tokens)
     : p_(parts), config_(parts.model.config), prompts_(prompts.begin(), prompts.end()),
       tokens_(tokens.begin(), tokens.end()), width_((config_.queryHeads + 2 * config_.kvHeads) * config_.headDim),
-      layers_(config_.layers), computed_(config_.layers, std::vector<ComputedTokens>(tokens.size())) {
+      layers_(config_.layers), computed_(config_.layers, PerRow<ComputedTokens>(tokens.size())) {
     for (const RowId sequence : idsUpTo<RowId>(int(tokens_.size()))) {
         firstKept_.push_back(sizes_.allTokens);
         firstValue_.push_back(sizes_.allCanvas -
@@ -69,7 +69,9 @@ void CudaCanvasFeatures::open(const std::int64_t* headFirst) {
 
 /// How many tokens all layers but the first compute of the row.
 int CudaCanvasFeatures::countOf(const CanvasRow& row) const {
-    const int ofCanvas = row.wholeCanvas ? canvasOf(row.sequence) : chooses(1, row) ? changedOf(row.sequence) : 0;
+    const int ofCanvas = row.wholeCanvas            ? canvasOf(row.sequence)
+                         : chooses(LayerId{1}, row) ? changedOf(row.sequence)
+                                                    : 0;
     return (row.wholePrompt ? promptOf(row.sequence) : 0) + ofCanvas;
 }
 
@@ -91,7 +93,7 @@ void CudaCanvasFeatures::list(const CanvasRow& row, int firstPlace, int from, in
 
 /// Lists all places of the row in everything_.
 void CudaCanvasFeatures::listAll(const CanvasRow& row, int firstPlace, int endPlace) {
-    const int tokens = tokens_[index(row.sequence)];
+    const int tokens = tokens_[row.sequence];
     for (int place = firstPlace; place < endPlace; ++place) {
         const int position = place - firstPlace;
         everything_.sources.host()[place] = position < tokens ? place : -1;
@@ -101,7 +103,7 @@ void CudaCanvasFeatures::listAll(const CanvasRow& row, int firstPlace, int endPl
 }
 
 void CudaCanvasFeatures::add(const CanvasRow& row, int firstPlace, int endPlace) {
-    const int s = int(row.sequence), tokens = tokens_[index(row.sequence)], prompt = promptOf(row.sequence),
+    const int s = int(row.sequence), tokens = tokens_[row.sequence], prompt = promptOf(row.sequence),
               count = countOf(row);
     listAll(row, firstPlace, endPlace);
     // Where tokens are chosen by their changes, each layer sets their positions on the device.
@@ -109,7 +111,7 @@ void CudaCanvasFeatures::add(const CanvasRow& row, int firstPlace, int endPlace)
     const int end = places_ + count;
     if (row.wholePrompt) list(row, firstPlace, 0, prompt);
     if (row.wholeCanvas) list(row, firstPlace, prompt, tokens);
-    if (chooses(1, row)) {
+    if (chooses(LayerId{1}, row)) {
         const int changed = end - places_;
         changeRows_.host()[changing_++] = {s,
                                            prompt,
@@ -139,7 +141,7 @@ void CudaCanvasFeatures::send() {
 // ---- A layer --------------------------------------------------------------------------------------------------------
 
 void CudaCanvasFeatures::runLayer(const Pass& pass) {
-    const bool first = pass.layer == 0;
+    const bool first = pass.layer == LayerId{0};
     if (!first && changing_ > 0) change(pass);
     const CanvasTokens& tokens = first ? pass.all : chosen_;
     compute(pass, tokens, first ? everything_.sources.device() : sources_.device(),
@@ -238,13 +240,13 @@ void CudaCanvasFeatures::collect() {
 }
 
 void CudaCanvasFeatures::finish(std::span<const CanvasRow> rows) {
-    for (int layer = 0; layer < config_.layers; ++layer)
+    for (const LayerId layer : layers_.ids())
         for (const CanvasRow& row : rows) {
-            const int prompt = promptOf(row.sequence), tokens = tokens_[index(row.sequence)];
-            ComputedTokens& computed = computed_[layer][index(row.sequence)];
+            const int prompt = promptOf(row.sequence), tokens = tokens_[row.sequence];
+            ComputedTokens& computed = computed_[layer][row.sequence];
             computed.begin();
-            if (layer == 0 || row.wholePrompt) computed.add(0, prompt);
-            if (layer == 0 || row.wholeCanvas) computed.add(prompt, tokens);
+            if (layer == LayerId{0} || row.wholePrompt) computed.add(0, prompt);
+            if (layer == LayerId{0} || row.wholeCanvas) computed.add(prompt, tokens);
             if (chooses(layer, row)) {
                 const std::int32_t* const from =
                     RowsOf(report_.positionsHost, sizes_.mostChanged)[reportRow(layer, row.sequence)];
@@ -254,7 +256,7 @@ void CudaCanvasFeatures::finish(std::span<const CanvasRow> rows) {
         }
 }
 
-NumberedSpan<const float> CudaCanvasFeatures::changes(int layer, const CanvasRow& row) const {
+NumberedSpan<const float> CudaCanvasFeatures::changes(LayerId layer, const CanvasRow& row) const {
     if (!chooses(layer, row)) return {};
     return {RowsOf(report_.changesHost, sizes_.mostCanvas)[reportRow(layer, row.sequence)], canvasOf(row.sequence)};
 }

@@ -30,8 +30,8 @@ public:
         const cuda::Launch& launch;
         StageRanges& ranges;
     };
-    /// prompts, tokens: [sequence] of the prompt; of prompt and canvas. @throws Error(Unsupported)
-    CudaCanvasFeatures(const Parts& parts, std::span<const int> prompts, std::span<const int> tokens);
+    /// prompts, tokens: of each sequence's prompt; of prompt and canvas. @throws Error(Unsupported)
+    CudaCanvasFeatures(const Parts& parts, const PerRow<int>& prompts, const PerRow<int>& tokens);
     void plan(DeviceArena& arena);
     /// Fills the tables that no forward changes, after the arena has been taken. headFirst: [sequence*kvHeads] first KV
     /// block of a head
@@ -50,7 +50,7 @@ public:
     };
     /// One layer of all rows.
     struct Pass {
-        int layer = 0;
+        LayerId layer{};
         const CanvasTokens& all; // of the forward
         float* x;                // [places of `all`, hidden]
         __nv_bfloat16* blocks;   // of the layer
@@ -67,16 +67,16 @@ public:
 
     bool compares() const { return changing_ > 0; } // some row of this forward compares values
     bool computesAll() const { return all_; }       // in this forward every layer computes all tokens
-    const ComputedTokens& computed(int layer, RowId sequence) const { return computed_[layer][index(sequence)]; }
+    const ComputedTokens& computed(LayerId layer, RowId sequence) const { return computed_[layer][sequence]; }
     /// [canvas] how much each token's values changed, after finish(); empty where none were compared.
-    NumberedSpan<const float> changes(int layer, const CanvasRow& row) const;
+    NumberedSpan<const float> changes(LayerId layer, const CanvasRow& row) const;
 
 private:
-    int promptOf(RowId sequence) const { return prompts_[index(sequence)]; }
-    int canvasOf(RowId sequence) const { return tokens_[index(sequence)] - promptOf(sequence); }
+    int promptOf(RowId sequence) const { return prompts_[sequence]; }
+    int canvasOf(RowId sequence) const { return tokens_[sequence] - promptOf(sequence); }
     int changedOf(RowId sequence) const { return int(canvasOf(sequence) * p_.options.updateRatio); }
-    bool chooses(int layer, const CanvasRow& row) const {
-        return layer > 0 && !row.wholeCanvas && p_.options.updateRatio > 0;
+    bool chooses(LayerId layer, const CanvasRow& row) const {
+        return layer > LayerId{0} && !row.wholeCanvas && p_.options.updateRatio > 0;
     }
     int countOf(const CanvasRow& row) const;
     void list(const CanvasRow& row, int firstPlace, int from, int end);
@@ -85,7 +85,7 @@ private:
     void change(const Pass& pass);
     void compute(const Pass& pass, const CanvasTokens& tokens, const std::int32_t* sources,
                  const std::int32_t* targets);
-    int reportRow(int layer, RowId sequence) const { return layer * int(tokens_.size()) + int(sequence); }
+    int reportRow(LayerId layer, RowId sequence) const { return int(layer) * tokens_.count() + int(sequence); }
 
     /// One layer's share of the device's memory.
     struct Layer {
@@ -112,7 +112,7 @@ private:
     const Parts p_;
     const ModelConfig& config_;
     const std::int64_t* headFirst_ = nullptr;
-    const std::vector<int> prompts_, tokens_;
+    const PerRow<int> prompts_, tokens_;
     std::vector<std::int32_t> firstKept_,
         firstValue_; // [sequence] row of position 0 in the arrays of a Layer; in Layer::values
     Sizes sizes_;
@@ -126,12 +126,12 @@ private:
     int changing_ = 0, places_ = 0;
     bool all_ = false;
 
-    Numbered<Layer> layers_;
+    PerLayer<Layer> layers_;
     float *rows_ = nullptr,
           *made_ = nullptr; // [places, hidden] of the computed tokens: the stream; what the layer adds to it
     Report report_;
     std::int32_t *promptDevice_ = nullptr, *firstValueDevice_ = nullptr; // [sequences], with Layer::values
-    Numbered<std::vector<ComputedTokens>> computed_;                     // [layer][sequence]
+    PerLayer<PerRow<ComputedTokens>> computed_;
 };
 
 } // namespace kvscope

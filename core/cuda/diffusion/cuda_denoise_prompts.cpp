@@ -21,7 +21,9 @@ void CudaDenoisePrompts::plan(DeviceArena& arena, int longest) {
 }
 
 /// How many tokens the whole blocks have that the prompt fills.
-int CudaDenoisePrompts::tokensOf(int sequence) const { return int(p_.prompts[sequence].size()) / p_.block * p_.block; }
+int CudaDenoisePrompts::tokensOf(RowId sequence) const {
+    return int(p_.prompts[sequence].size()) / p_.block * p_.block;
+}
 
 /// Tokens of a piece: whole blocks, and a multiple of 8, as the kernels of prompts need it.
 int CudaDenoisePrompts::pieceTokens() const {
@@ -41,29 +43,29 @@ void CudaDenoisePrompts::read(StepRecord& record, const Progress& progress, cons
     record.startNs = begin - p_.clock.originNs();
     for (LayerRecord& layer : record.layers) layer.startNs = record.startNs;
     double all = 0, done = 0;
-    const int sequences = p_.placer.layout.rows;
-    for (int s = 0; s < sequences; ++s) all += double(tokensOf(s)) * p_.placer.config.layers;
-    for (int s = 0; s < sequences; ++s) readPrompt(s, record, done, all, progress, stop);
+    const auto sequences = idsUpTo<RowId>(p_.placer.layout.rows);
+    for (const RowId s : sequences) all += double(tokensOf(s)) * p_.placer.config.layers;
+    for (const RowId s : sequences) readPrompt(s, record, done, all, progress, stop);
     record.durationNs = steadyNowNs() - begin;
 }
 
-void CudaDenoisePrompts::readPrompt(int sequence, StepRecord& record, double& done, double all,
+void CudaDenoisePrompts::readPrompt(RowId sequence, StepRecord& record, double& done, double all,
                                     const Progress& progress, const std::stop_token& stop) {
     const int tokens = tokensOf(sequence);
     if (tokens == 0) return;
     std::vector<BlockRow> blocks;
     for (int first = 0; first < tokens; first += p_.block)
-        blocks.push_back({sequence, first, first + p_.block, BlockRow::kTaken});
+        blocks.push_back({int(sequence), first, first + p_.block, BlockRow::kTaken});
     const auto copy = [&](void* to, const void* from, std::size_t bytes) {
         cuda::check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, p_.placer.launch.stream),
                     "copying the prompt");
     };
     copy(table_, blocks.data(), blocks.size() * sizeof(BlockRow));
-    copy(ids_, p_.prompts[sequence].data(), std::size_t(tokens) * sizeof(std::int32_t));
+    copy(ids_, p_.prompts[sequence].data(), Elements(tokens) * sizeof(std::int32_t));
     p_.placer.stages.at(StepStage::Embed);
     p_.placer.passes.embed(ids_, tokens, x_);
-    for (int layer = 0; layer < p_.placer.config.layers; ++layer) {
-        LayerRecord& out = record.layers[layer];
+    for (const LayerId layer : p_.layers.ids()) {
+        LayerRecord& out = record.layers[int(layer)];
         for (int first = 0; first < tokens; first += pieceTokens()) {
             throwIfCancelled(stop);
             report(progress, done / all, "reading the prompt");
@@ -75,7 +77,7 @@ void CudaDenoisePrompts::readPrompt(int sequence, StepRecord& record, double& do
 }
 
 /// Reads the tokens [first, first + n) of a prompt in one layer. Waits.
-void CudaDenoisePrompts::readPiece(int sequence, int layer, int first, int n, LayerRecord& out) {
+void CudaDenoisePrompts::readPiece(RowId sequence, LayerId layer, int first, int n, LayerRecord& out) {
     const PiecePlacer& by = p_.placer;
     const DenoiserLayer& of = p_.layers[layer];
     float* const x = RowsOf(x_, by.config.hidden)[first];

@@ -20,10 +20,10 @@ public:
     /// What reading uses of the engine; everything outlives the reader.
     struct Parts {
         const DeviceModel& model;
-        NumberedSpan<const std::vector<std::int32_t>> prompts;
+        IndexedSpan<RowId, const std::vector<std::int32_t>> prompts;
         const int block; // tokens
         const PiecePlacer placer;
-        const Numbered<DenoiserLayer>& layers;
+        const PerLayer<DenoiserLayer>& layers;
         const GpuClock& clock;
         GpuTrace* const trace; // null: nobody records
     };
@@ -37,11 +37,11 @@ public:
     void read(StepRecord& record, const Progress& progress, const std::stop_token& stop);
 
 private:
-    int tokensOf(int sequence) const;
+    int tokensOf(RowId sequence) const;
     int pieceTokens() const;
-    void readPrompt(int sequence, StepRecord& record, double& done, double all, const Progress& progress,
+    void readPrompt(RowId sequence, StepRecord& record, double& done, double all, const Progress& progress,
                     const std::stop_token& stop);
-    void readPiece(int sequence, int layer, int first, int n, LayerRecord& out);
+    void readPiece(RowId sequence, LayerId layer, int first, int n, LayerRecord& out);
     void addTimes(LayerRecord& out) const;
 
     const Parts p_;

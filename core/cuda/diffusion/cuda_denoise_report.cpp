@@ -49,16 +49,17 @@ void DenoiseReportReader::fill(const DenoiseReport& report, ForwardShape shape, 
         record.stepStageNs[StepStage::Sample] = std::int64_t(step[kEnd] - step[kSample]);
     }
     record.layers.assign(needs_.layers, {});
-    for (int layer = 0; layer < needs_.layers; ++layer) {
-        fillStages(report, shape, layer, record.layers[layer]);
+    for (const LayerId layer : idsUpTo<LayerId>(needs_.layers)) {
+        fillStages(report, shape, layer, record.layers[int(layer)]);
         for (std::size_t i = 0; i < rows.size(); ++i)
-            for (int g = 0; g < needs_.kvHeads; ++g) fillHead(report, layer, rows[i], flags[i], g, record);
+            for (const KvHeadId g : idsUpTo<KvHeadId>(needs_.kvHeads))
+                fillHead(report, layer, rows[i], flags[i], g, record);
     }
 }
 
 /// Fills the times of a layer's stages, each of which lasts until the mark of the next one. Where no pages are chosen,
 /// all time between rotation and output projection counts for the attention.
-void DenoiseReportReader::fillStages(const DenoiseReport& report, ForwardShape shape, int layer,
+void DenoiseReportReader::fillStages(const DenoiseReport& report, ForwardShape shape, LayerId layer,
                                      LayerRecord& out) const {
     const std::uint64_t* const marks = report.mark(layer, kQkv);
     out.startNs = clock_.sinceOrigin(marks[kQkv]);
@@ -72,31 +73,31 @@ void DenoiseReportReader::fillStages(const DenoiseReport& report, ForwardShape s
     if (options_.choosesPages() && shape.cleans) order.emplace_back(Stage::Offloading, marks[kOffloading]);
     order.emplace_back(Stage::OLinear, marks[kOLinear]);
     order.emplace_back(Stage::Ffn, marks[kFfn]);
-    const bool last = layer + 1 == needs_.layers;
-    const std::uint64_t end = last ? report.stepMarks[kLmHead] : *report.mark(layer + 1, kQkv);
+    const bool last = int(layer) + 1 == needs_.layers;
+    const std::uint64_t end = last ? report.stepMarks[kLmHead] : *report.mark(next(layer), kQkv);
     for (std::size_t s = 0; s < order.size(); ++s) {
-        const std::uint64_t next = s + 1 < order.size() ? order[s + 1].second : end;
-        out.stageNs[order[s].first] += std::int64_t(next - order[s].second);
+        const std::uint64_t until = s + 1 < order.size() ? order[s + 1].second : end;
+        out.stageNs[order[s].first] += std::int64_t(until - order[s].second);
     }
 }
 
 /// Adds the KV head's row of the trace to the record, and its selection where it chose pages.
-void DenoiseReportReader::fillHead(const DenoiseReport& report, int layer, const DenoiseRow& row, std::uint32_t flags,
-                                   int kvHead, StepRecord& record) {
-    const int item = int(row.sequence) * needs_.kvHeads + kvHead;
+void DenoiseReportReader::fillHead(const DenoiseReport& report, LayerId layer, const DenoiseRow& row,
+                                   std::uint32_t flags, KvHeadId kvHead, StepRecord& record) {
+    const int item = int(row.sequence) * needs_.kvHeads + int(kvHead);
     DenoiseLayer out;
-    out.layer = layer, out.sequence = int(row.sequence), out.kvHead = kvHead;
+    out.layer = int(layer), out.sequence = int(row.sequence), out.kvHead = int(kvHead);
     out.sparse = (flags & cuda::BlockRow::kSparse) != 0;
     DenoiseStep& denoise = record.denoise;
-    if ((flags & cuda::BlockRow::kCompares) != 0 && kvHead < needs_.sets) {
+    if ((flags & cuda::BlockRow::kCompares) != 0 && int(kvHead) < needs_.sets) {
         const float* const from =
-            RowsOf(report.changesOf(layer), needs_.block)[int(row.sequence) * needs_.sets + kvHead];
+            RowsOf(report.changesOf(layer), needs_.block)[int(row.sequence) * needs_.sets + int(kvHead)];
         out.firstChange = std::int64_t(denoise.changes.size());
         denoise.changes.insert(denoise.changes.end(), from, from + needs_.block);
     }
-    if (needs_.kvChanges && kvHead == 0 && row.step > 0) fillKvChanges(report, row, out, denoise);
+    if (needs_.kvChanges && kvHead == KvHeadId{0} && row.step > 0) fillKvChanges(report, row, out, denoise);
     if (!out.sparse) {
-        previous_[pagesAt_.offset(layer, int(row.sequence), kvHead)].known = false;
+        previous_[pagesAt_.offset(layer, row.sequence, kvHead)].known = false;
         denoise.layers.push_back(out);
         return;
     }
@@ -116,8 +117,8 @@ void DenoiseReportReader::fillHead(const DenoiseReport& report, int layer, const
 }
 
 /// Adds to the record the share of the prefix that each query head of the group keeps for each row of tiles.
-void DenoiseReportReader::fillTiles(const DenoiseReport& report, int layer, const DenoiseRow& row, DenoiseLayer& out,
-                                    DenoiseStep& denoise) const {
+void DenoiseReportReader::fillTiles(const DenoiseReport& report, LayerId layer, const DenoiseRow& row,
+                                    DenoiseLayer& out, DenoiseStep& denoise) const {
     const int group = needs_.queryHeads / needs_.kvHeads;
     out.firstRow = std::int64_t(denoise.rowDensities.size());
     out.rows = group * needs_.tileRows;
@@ -130,19 +131,19 @@ void DenoiseReportReader::fillTiles(const DenoiseReport& report, int layer, cons
 void DenoiseReportReader::fillKvChanges(const DenoiseReport& report, const DenoiseRow& row, DenoiseLayer& out,
                                         DenoiseStep& denoise) const {
     out.firstKvChange = std::int64_t(denoise.kvChanges.size());
-    const RowsOf numbers(report.kvChangesOf(out.layer), {2, needs_.block});
+    const RowsOf numbers(report.kvChangesOf(LayerId{out.layer}), {2, needs_.block});
     const float* const from = numbers[int(row.sequence)];
     denoise.kvChanges.insert(denoise.kvChanges.end(), from, from + numbers.width());
 }
 
 /// Adds the KV head's selection to the record. It is compared with that of the forward before, if both are sparse
 /// forwards of one block and this is not the clean one.
-void DenoiseReportReader::fillSelection(const DenoiseReport& report, int layer, const DenoiseRow& row, int kvHead,
-                                        std::vector<std::int32_t> pages, StepRecord& record) {
-    const int item = int(row.sequence) * needs_.kvHeads + kvHead;
-    Pages& before = previous_[pagesAt_.offset(layer, int(row.sequence), kvHead)];
+void DenoiseReportReader::fillSelection(const DenoiseReport& report, LayerId layer, const DenoiseRow& row,
+                                        KvHeadId kvHead, std::vector<std::int32_t> pages, StepRecord& record) {
+    const int item = int(row.sequence) * needs_.kvHeads + int(kvHead);
+    Pages& before = previous_[pagesAt_.offset(layer, row.sequence, kvHead)];
     SelectionRecord selection;
-    selection.layer = layer, selection.sequence = int(row.sequence), selection.kvHead = kvHead;
+    selection.layer = int(layer), selection.sequence = int(row.sequence), selection.kvHead = int(kvHead);
     selection.selected = selection.hits = std::int32_t(pages.size());
     selection.first = std::uint32_t(record.blocks.size());
     if (before.known && !row.clean && !pages.empty())
@@ -158,7 +159,7 @@ void DenoiseReportReader::fillSelection(const DenoiseReport& report, int layer, 
     record.selections.push_back(selection);
     before.list = std::move(pages);
     before.known = !row.clean;
-    LayerRecord& sums = record.layers[layer];
+    LayerRecord& sums = record.layers[int(layer)];
     const bool firstOfLayer = sums.selected == 0;
     sums.selected += selection.selected;
     sums.hits += selection.hits;

@@ -55,19 +55,19 @@ struct DenoiseReport {
     float* densities = nullptr;        // [layers][rows][queryHeads][tileRows], or null
     float* kvChanges = nullptr;        // [layers][rows][keys, values][block], or null
 
-    std::uint64_t* mark(int layer, Mark which) const { return marks + layer * kMarks + which; }
-    std::uint64_t* activeOf(int layer) const { return part(active, needs_.items(), layer); }
-    std::uint32_t* pagesOf(int layer) const { return part(pages, {needs_.items(), needs_.words}, layer); }
-    float* changesOf(int layer) const { return part(changes, {needs_.rows, needs_.sets, needs_.block}, layer); }
-    std::uint32_t* agnosticOf(int layer) const { return part(agnostic, {needs_.items(), needs_.words}, layer); }
-    float* densitiesOf(int layer) const { return part(densities, needs_.densities(), layer); }
-    float* kvChangesOf(int layer) const { return part(kvChanges, {needs_.rows, 2, needs_.block}, layer); }
+    std::uint64_t* mark(LayerId layer, Mark which) const { return marks + int(layer) * kMarks + which; }
+    std::uint64_t* activeOf(LayerId layer) const { return part(active, needs_.items(), layer); }
+    std::uint32_t* pagesOf(LayerId layer) const { return part(pages, {needs_.items(), needs_.words}, layer); }
+    float* changesOf(LayerId layer) const { return part(changes, {needs_.rows, needs_.sets, needs_.block}, layer); }
+    std::uint32_t* agnosticOf(LayerId layer) const { return part(agnostic, {needs_.items(), needs_.words}, layer); }
+    float* densitiesOf(LayerId layer) const { return part(densities, needs_.densities(), layer); }
+    float* kvChangesOf(LayerId layer) const { return part(kvChanges, {needs_.rows, 2, needs_.block}, layer); }
     const DenoiseReportNeeds& needs() const { return needs_; }
 
 private:
     /// A layer's part, which has so many elements; null if there is none.
-    template <class T> static T* part(T* ofAll, Elements each, int layer) {
-        return ofAll == nullptr ? nullptr : RowsOf(ofAll, each)[layer];
+    template <class T> static T* part(T* ofAll, Elements each, LayerId layer) {
+        return ofAll == nullptr ? nullptr : RowsOf(ofAll, each)[int(layer)];
     }
     DenoiseReportNeeds needs_;
 };
@@ -96,20 +96,20 @@ private:
         std::vector<std::int32_t> list;
         bool known = false;
     };
-    void fillStages(const DenoiseReport& report, ForwardShape shape, int layer, LayerRecord& out) const;
-    void fillHead(const DenoiseReport& report, int layer, const DenoiseRow& row, std::uint32_t flags, int kvHead,
-                  StepRecord& record);
-    void fillTiles(const DenoiseReport& report, int layer, const DenoiseRow& row, DenoiseLayer& out,
+    void fillStages(const DenoiseReport& report, ForwardShape shape, LayerId layer, LayerRecord& out) const;
+    void fillHead(const DenoiseReport& report, LayerId layer, const DenoiseRow& row, std::uint32_t flags,
+                  KvHeadId kvHead, StepRecord& record);
+    void fillTiles(const DenoiseReport& report, LayerId layer, const DenoiseRow& row, DenoiseLayer& out,
                    DenoiseStep& denoise) const;
     void fillKvChanges(const DenoiseReport& report, const DenoiseRow& row, DenoiseLayer& out,
                        DenoiseStep& denoise) const;
-    void fillSelection(const DenoiseReport& report, int layer, const DenoiseRow& row, int kvHead,
+    void fillSelection(const DenoiseReport& report, LayerId layer, const DenoiseRow& row, KvHeadId kvHead,
                        std::vector<std::int32_t> pages, StepRecord& record);
 
     const DenoiseOptions& options_;
     const DenoiseReportNeeds needs_;
     const GpuClock& clock_;
-    const Extents<int, int, int> pagesAt_; // [layer, sequence, KV head]
+    const Extents<LayerId, RowId, KvHeadId> pagesAt_;
     std::vector<Pages> previous_;
 };
 

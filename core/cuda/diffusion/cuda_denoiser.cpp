@@ -173,7 +173,7 @@ void CudaDenoiser::planLayers() {
 
 void CudaDenoiser::planTiles() {
     constexpr MemoryKind kMasks("tile_masks", "masks of tiles", Holds::Index);
-    const cuda::TileMaskArgs args = maskOf(0);
+    const cuda::TileMaskArgs args = maskOf(LayerId{0});
     const Elements heads(rows_, p_.config.queryHeads);
     for (DenoiserLayer& layer : layers_) {
         if (!options_.tiles) break;
@@ -194,7 +194,7 @@ void CudaDenoiser::uploadTileHeads() {
 
 void CudaDenoiser::planChoice() {
     const Elements items(rows_, p_.config.kvHeads), pages(p_.layout.maxBlocks);
-    const cuda::PageUnionArgs args = unionOf(0);
+    const cuda::PageUnionArgs args = unionOf(LayerId{0});
     p_.arena.plan(choice_.scores, {items, args.rows.queries(), args.scoreStride()}, kActivations);
     p_.arena.plan(choice_.words, {items, args.wordsOf()}, kState);
     p_.arena.plan(choice_.arrivals, items, kState);
@@ -225,7 +225,7 @@ void CudaDenoiser::open() {
 
 std::string CudaDenoiser::description() const { return describeGpuEngine(*p_.passes.linear()); }
 
-cuda::BlockRows CudaDenoiser::rowsOf(int layer) const {
+cuda::BlockRows CudaDenoiser::rowsOf(LayerId layer) const {
     return {p_.layout.shape,
             rows_,
             block_,
@@ -234,7 +234,7 @@ cuda::BlockRows CudaDenoiser::rowsOf(int layer) const {
             p_.table.blockFirst};
 }
 
-cuda::PageUnionArgs CudaDenoiser::unionOf(int layer) const {
+cuda::PageUnionArgs CudaDenoiser::unionOf(LayerId layer) const {
     cuda::PageUnionArgs args;
     args.rows = rowsOf(layer);
     args.q = p_.buffers.q;
@@ -256,7 +256,7 @@ cuda::BlockRows CudaDenoiser::tileHeads() const {
     return {shapeOfHeads(p_.layout.shape), rows_, block_, device_.inputs.table, nullptr, tiles_.headFirst};
 }
 
-cuda::TileMaskArgs CudaDenoiser::maskOf(int layer) const {
+cuda::TileMaskArgs CudaDenoiser::maskOf(LayerId layer) const {
     cuda::TileMaskArgs args;
     args.rows = rowsOf(layer);
     args.q = p_.buffers.q;
@@ -360,7 +360,7 @@ void CudaDenoiser::forwardKernels(ForwardShape shape) {
     const int tokens = rows_ * block_;
     p_.ranges.at(StepStage::Embed);
     p_.passes.embed(device_.inputs.ids, tokens, p_.buffers.x, nullptr, 0, device_.report.stepMarks + kEmbed);
-    for (int layer = 0; layer < p_.config.layers; ++layer) layerKernels(layer, shape);
+    for (const LayerId layer : layers_.ids()) layerKernels(layer, shape);
     p_.ranges.at(StepStage::LmHead);
     if (shape.writes) {
         p_.passes.head(p_.buffers.logits[0], device_.report.stepMarks + kLmHead);
@@ -382,7 +382,7 @@ void CudaDenoiser::forwardKernels(ForwardShape shape) {
     p_.ranges.leave();
 }
 
-void CudaDenoiser::layerKernels(int layer, ForwardShape shape) {
+void CudaDenoiser::layerKernels(LayerId layer, ForwardShape shape) {
     const DeviceLayer& weights = p_.model->layers[layer];
     const DenoiserLayer& of = layers_[layer];
     const DenoiseReport& report = device_.report;
@@ -421,7 +421,7 @@ void CudaDenoiser::layerKernels(int layer, ForwardShape shape) {
 
 /// Launches the choices of a layer: in a block's last dense forward that of tiles or pages for the forwards after it,
 /// and that of pages by the queries of sparse rows.
-void CudaDenoiser::choose(int layer, ForwardShape shape) {
+void CudaDenoiser::choose(LayerId layer, ForwardShape shape) {
     const bool byQuery = shape.sparse && options_.choosesPages();
     if (!shape.choosesOnce && !byQuery) return;
     cuda::TileMaskArgs mask = rules_.weighs() ? maskOf(layer) : cuda::TileMaskArgs();
@@ -437,7 +437,7 @@ void CudaDenoiser::choose(int layer, ForwardShape shape) {
     if (byQuery) cuda::unitePages(p_.launch, choice);
 }
 
-void CudaDenoiser::attend(int layer, ForwardShape shape) {
+void CudaDenoiser::attend(LayerId layer, ForwardShape shape) {
     const DenoiserLayer& of = layers_[layer];
     const DenoiseReport& report = device_.report;
     const bool underMasks = options_.tiles && shape.sparse;
@@ -480,7 +480,7 @@ void CudaDenoiser::attend(int layer, ForwardShape shape) {
 // ---- What came of it ------------------------------------------------------------------------------------------------
 
 /// Hands the layer's attention to the observer. Waits.
-void CudaDenoiser::observe(int layer) {
+void CudaDenoiser::observe(LayerId layer) {
     if (sequenceOf_.empty()) return; // the forward without rows that open() runs
     const Elements queries(block_, p_.config.queryHeads), numbers(queries, p_.config.headDim);
     merged_.resize(numbers);
@@ -494,7 +494,7 @@ void CudaDenoiser::observe(int layer) {
                                queries * sizeof(float), cudaMemcpyDeviceToHost),
                     "observing a layer");
         std::transform(merged_.begin(), merged_.end(), merged.begin(), fromBf16);
-        recorded_.observer->attended(LayerId{layer}, RowId{sequence}, merged, sums);
+        recorded_.observer->attended(layer, RowId{sequence}, merged, sums);
     }
 }
 

@@ -98,17 +98,17 @@ private:
     void start(Flight flight, std::span<const DenoiseRow> rows, int step);
     void launchForward(ForwardShape shape);
     void forwardKernels(ForwardShape shape);
-    void layerKernels(int layer, ForwardShape shape);
-    void choose(int layer, ForwardShape shape);
-    void attend(int layer, ForwardShape shape);
-    void observe(int layer);
+    void layerKernels(LayerId layer, ForwardShape shape);
+    void choose(LayerId layer, ForwardShape shape);
+    void attend(LayerId layer, ForwardShape shape);
+    void observe(LayerId layer);
     void observeLogits();
     void keepReport(const Entry& entry);
     bool namesActive() const { return options_.pages || recorded_.changes; }
-    cuda::BlockRows rowsOf(int layer) const;
-    cuda::PageUnionArgs unionOf(int layer) const;
+    cuda::BlockRows rowsOf(LayerId layer) const;
+    cuda::PageUnionArgs unionOf(LayerId layer) const;
     cuda::BlockRows tileHeads() const;
-    cuda::TileMaskArgs maskOf(int layer) const;
+    cuda::TileMaskArgs maskOf(LayerId layer) const;
 
     DiffusionParts p_; // p_.products has a row for each token of all sequences' blocks
     const DenoiseOptions options_;
@@ -116,7 +116,7 @@ private:
     const Recorded recorded_;
     const FlightRules rules_;
     const int rows_, block_;
-    Numbered<DenoiserLayer> layers_; // the arena sets the pointers
+    PerLayer<DenoiserLayer> layers_; // the arena sets the pointers
     CudaDenoisePrompts prompts_;
     OnDevice device_;
     PageMemory choice_;

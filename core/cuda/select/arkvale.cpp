@@ -20,20 +20,21 @@ public:
 
     void plan(DeviceArena& arena) override;
     void prompt(const DevicePromptChunk& chunk) override;
-    void promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* blocks, std::int64_t headStride) override;
+    void promptDone(LayerId layer, RowId sequence, int tokens, const __nv_bfloat16* blocks,
+                    std::int64_t headStride) override;
     void append(const DeviceStep& step) override { pages_.append(step); }
     void choose(const DeviceStep& step, cuda::SelectArgs& args) override {
         pages_.score(step);
         choosePages(step, step.layer, args);
     }
-    void lookAhead(const DeviceStep& step, int target, cuda::SelectArgs& args) override {
+    void lookAhead(const DeviceStep& step, LayerId target, cuda::SelectArgs& args) override {
         pages_.scoreAhead(step, target, guess_.make(step, target));
         choosePages(step, target, args);
     }
 
 private:
-    cuda::PageChoiceArgs choiceOf(int layer, int firstRow) const;
-    void choosePages(const DeviceStep& step, int layer, cuda::SelectArgs& args) const;
+    cuda::PageChoiceArgs choiceOf(LayerId layer, RowId firstRow) const;
+    void choosePages(const DeviceStep& step, LayerId layer, cuda::SelectArgs& args) const;
 
     const DeviceSelectorContext context_;
     const select::PageBudget budget_;
@@ -41,7 +42,7 @@ private:
     const bool ahead_; // a layer's pages are chosen in the layer before it
     ScoredPages pages_;
     GuessedQueries guess_;
-    Numbered<std::uint8_t*> resident_;   // [layer], each [rows, page sets, maxBlocks]
+    PerLayer<std::uint8_t*> resident_;   // each [rows, page sets, maxBlocks]
     __nv_bfloat16* lastQuery_ = nullptr; // [queryHeads*dim] of the prompt that is being read
     float* chosenScores_ = nullptr;
     PackedBlock* chosen_ = nullptr;
@@ -53,7 +54,7 @@ void DeviceArkVale::plan(DeviceArena& arena) {
     const Elements lists(context_.rows(), pages_.sets(), context_.maxBlocks);
     pages_.plan(arena);
     if (ahead_) guess_.plan(arena, "activations");
-    for (std::size_t i = 0; i < resident_.size(); ++i)
+    for (const LayerId i : resident_.ids())
         if (context_.layers[i].sparse)
             arena.plan(resident_[i], lists, {"resident_pages", "resident pages", Holds::Index});
     arena.plan(lastQuery_, {context_.shape.queryHeads, context_.shape.dim}, "activations");
@@ -69,7 +70,7 @@ void DeviceArkVale::prompt(const DevicePromptChunk& chunk) {
                  "keeping the last query");
 }
 
-cuda::PageChoiceArgs DeviceArkVale::choiceOf(int layer, int firstRow) const {
+cuda::PageChoiceArgs DeviceArkVale::choiceOf(LayerId layer, RowId firstRow) const {
     cuda::PageChoiceArgs args;
     args.kvHeads = context_.shape.kvHeads;
     args.shared = shared_;
@@ -80,7 +81,7 @@ cuda::PageChoiceArgs DeviceArkVale::choiceOf(int layer, int firstRow) const {
     args.window = budget_.window;
     args.dynamic = budget_.dynamic;
     args.budget = budget_.resident;
-    args.resident = RowsOf(resident_[layer], {pages_.sets(), context_.maxBlocks})[firstRow];
+    args.resident = RowsOf(resident_[layer], {pages_.sets(), context_.maxBlocks})[int(firstRow)];
     args.capacity = context_.capacity;
     args.chosen = chosen_;
     args.chosenCount = chosenCount_;
@@ -90,7 +91,7 @@ cuda::PageChoiceArgs DeviceArkVale::choiceOf(int layer, int firstRow) const {
 
 /// Makes the digests of the prompt's pages and fills the device tier with as many pages as the budget allows: those
 /// that score best for the query of the last prompt token.
-void DeviceArkVale::promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* blocks,
+void DeviceArkVale::promptDone(LayerId layer, RowId sequence, int tokens, const __nv_bfloat16* blocks,
                                std::int64_t headStride) {
     const DeviceLayerState& state = context_.layers[layer];
     if (!state.sparse) return;
@@ -109,8 +110,8 @@ void DeviceArkVale::promptDone(int layer, int sequence, int tokens, const __nv_b
     if (state.offloaded) fillFirstSlots(context_, layer, sequence, tokens, blocks, headStride, chosen_, chosenCount_);
 }
 
-void DeviceArkVale::choosePages(const DeviceStep& step, int layer, cuda::SelectArgs& args) const {
-    cuda::PageChoiceArgs choice = choiceOf(layer, 0);
+void DeviceArkVale::choosePages(const DeviceStep& step, LayerId layer, cuda::SelectArgs& args) const {
+    cuda::PageChoiceArgs choice = choiceOf(layer, RowId{0});
     choice.rows = context_.rows();
     choice.position = step.position;
     choice.active = step.active;

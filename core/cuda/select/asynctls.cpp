@@ -29,12 +29,12 @@ public:
     void begin() override;
     std::size_t reportBytes() const override { return context_.record ? massesAt() + mass_.bytes() : 0; }
     void prompt(const DevicePromptChunk& chunk) override;
-    void promptDone(int layer, int sequence, int tokens, const Bf16* blocks, std::int64_t headStride) override;
+    void promptDone(LayerId layer, RowId sequence, int tokens, const Bf16* blocks, std::int64_t headStride) override;
     void append(const DeviceStep& step) override;
     void choose(const DeviceStep& step, cuda::SelectArgs& args) override;
     bool attend(const DeviceStep& step, cuda::DecodeAttentionArgs& args) override;
     void after(const DeviceStep& step) override;
-    void fill(int layer, const char* report, std::span<const int> active, LayerRecord& out, StepRecord& record,
+    void fill(LayerId layer, const char* report, std::span<const RowId> active, LayerRecord& out, StepRecord& record,
               std::size_t firstSelection) const override;
 
 private:
@@ -47,27 +47,27 @@ private:
         std::uint32_t* previous = nullptr;
         std::uint8_t* hasPrevious = nullptr;
     };
-    Layer& at(int layer) { return layers_[layer]; }
+    Layer& at(LayerId layer) { return layers_[layer]; }
     template <class T> std::size_t headBytes() const { return (Elements(context_.heads()) * sizeof(T) + 15) / 16 * 16; }
     static std::size_t lagsAt() { return sizeof(cuda::LagLayer); } // where the LagHeads lie in a report
     std::size_t massesAt() const { return lagsAt() + headBytes<cuda::LagHead>(); }
     /// Whether the step before has left the complete list of the layer's blocks: with a lag and without slots.
-    bool knows(int layer) const { return lag_ && !context_.layers[layer].offloaded; }
-    bool fetches(int layer) const { return lag_ && context_.layers[layer].offloaded; }
+    bool knows(LayerId layer) const { return lag_ && !context_.layers[layer].offloaded; }
+    bool fetches(LayerId layer) const { return lag_ && context_.layers[layer].offloaded; }
     /// Whether the layer's attention waits for a transfer that the step before has chosen (LaggingTransfers::crosses).
-    bool awaits(int layer) const { return fetches(layer) && transfers_.crosses(layer); }
+    bool awaits(LayerId layer) const { return fetches(layer) && transfers_.crosses(layer); }
     std::int64_t blockBytes() const { return std::int64_t(cuda::blockBytes(context_.shape)); }
 
-    void chooseNextBlocks(const cuda::Launch& launch, int layer);
+    void chooseNextBlocks(const cuda::Launch& launch, LayerId layer);
     void settle(const cuda::Launch& launch, const DeviceStep& step);
-    void fetch(const cuda::Launch& launch, int layer);
+    void fetch(const cuda::Launch& launch, LayerId layer);
 
     const DeviceSelectorContext context_;
     const bool lag_;
     const int tokens_;
     TokenLabels labels_;
     AttendedMass mass_;
-    Numbered<Layer> layers_;
+    PerLayer<Layer> layers_;
     LaggingTransfers transfers_;
     SideStream beside_;
     cuda::SelectArgs taken_; // the arguments with which the engine would have chosen the layer's blocks
@@ -100,7 +100,7 @@ void AsyncTls::plan(DeviceArena& arena) {
     const int heads = context_.heads();
     const Elements lists(heads, context_.capacity);
     labels_.plan(arena);
-    for (std::size_t i = 0; i < layers_.size(); ++i) {
+    for (const LayerId i : layers_.ids()) {
         if (!context_.layers[i].sparse) continue;
         Layer& layer = layers_[i];
         arena.plan(layer.candidates.blocks, lists, "selections");
@@ -136,8 +136,8 @@ void AsyncTls::plan(DeviceArena& arena) {
 void AsyncTls::begin() {
     labels_.begin();
     if (lag_) beside_.open();
-    std::vector<int> fetching;
-    for (int i = 0; i < context_.config.layers; ++i)
+    std::vector<LayerId> fetching;
+    for (const LayerId i : idsUpTo<LayerId>(context_.config.layers))
         if (fetches(i)) fetching.push_back(i);
     transfers_.open(std::move(fetching), context_.transferBlocks);
 }
@@ -153,7 +153,7 @@ void AsyncTls::prompt(const DevicePromptChunk& chunk) {
 
 /// Makes the labels of the prompt, and lets the query of the last prompt token choose the candidates of the first step.
 /// These candidates stay on the device.
-void AsyncTls::promptDone(int index, int sequence, int tokens, const Bf16* blocks, std::int64_t headStride) {
+void AsyncTls::promptDone(LayerId index, RowId sequence, int tokens, const Bf16* blocks, std::int64_t headStride) {
     const DeviceLayerState& state = context_.layers[index];
     if (!state.sparse) return;
     Layer& layer = at(index);
@@ -169,7 +169,7 @@ void AsyncTls::promptDone(int index, int sequence, int tokens, const Bf16* block
     select.position = lastPosition_;
     select.q = lastQuery_;
     select.oneSequence = true;
-    select.sequence = sequence;
+    select.sequence = int(sequence);
     select.index = state.index;
     select.maxBlocks = context_.maxBlocks;
     select.score = cuda::SelectArgs::Score::RangeBound;
@@ -179,13 +179,13 @@ void AsyncTls::promptDone(int index, int sequence, int tokens, const Bf16* block
     select.list = {list_, nullptr, next_.count};
     select.record.blocks = next_.blocks;
     cuda::selectBlocksOnDevice(context_.launch, select);
-    const Extents<int, int, int> listAt(context_.rows(), context_.shape.kvHeads, context_.capacity);
+    const Extents<RowId, KvHeadId, int> listAt(context_.rows(), context_.shape.kvHeads, context_.capacity);
     const std::size_t list = listAt.first(sequence);
-    const int head = sequence * context_.shape.kvHeads;
+    const int head = int(sequence) * context_.shape.kvHeads;
     cuda::SettleArgs settle;
     settle.shape = context_.shape;
     settle.rows = 1;
-    settle.firstSequence = sequence;
+    settle.firstSequence = int(sequence);
     settle.capacity = context_.capacity;
     settle.maxBlocks = context_.maxBlocks;
     settle.position = lastPosition_;
@@ -202,7 +202,7 @@ void AsyncTls::promptDone(int index, int sequence, int tokens, const Bf16* block
 void AsyncTls::append(const DeviceStep& step) {
     if (!transfers_.any() || step.layer != transfers_.layers().front()) return;
     if (context_.record) cuda::stampNow(context_.launch, stepMarks_);
-    for (const int layer : transfers_.layers())
+    for (const LayerId layer : transfers_.layers())
         if (transfers_.crosses(layer)) fetch(context_.launch, layer);
 }
 
@@ -215,7 +215,7 @@ void AsyncTls::choose(const DeviceStep& step, cuda::SelectArgs& args) {
     if (!lag_) args.record.blocks = next_.blocks; // with a flag for those that must be loaded now
     args.marks.stage1 = step.stage1Mark;
     args.marks.offloading = nullptr;
-    if (context_.record) args.marks.end = &marks_[step.layer].listed;
+    if (context_.record) args.marks.end = &marks_[int(step.layer)].listed;
     if (!lag_) return;
     args.score = cuda::SelectArgs::Score::None;
     args.planted.share = -1;
@@ -224,7 +224,7 @@ void AsyncTls::choose(const DeviceStep& step, cuda::SelectArgs& args) {
 
 /// Chooses the candidates of the next step (M_t in the paper). This step has attended by now, so slots of blocks that
 /// are no longer chosen may be filled.
-void AsyncTls::chooseNextBlocks(const cuda::Launch& launch, int index) {
+void AsyncTls::chooseNextBlocks(const cuda::Launch& launch, LayerId index) {
     Layer& layer = at(index);
     cuda::SelectArgs select = taken_;
     select.q = layer.q;
@@ -270,14 +270,14 @@ void AsyncTls::settle(const cuda::Launch& launch, const DeviceStep& step) {
         if (step.report != nullptr) {
             if (lag_) args.lag = reinterpret_cast<cuda::LagHead*>(step.report + lagsAt());
             args.layer = reinterpret_cast<cuda::LagLayer*>(step.report);
-            args.marks = marks_ + step.layer;
+            args.marks = marks_ + int(step.layer);
         }
     }
     cuda::settleCandidates(launch, args);
 }
 
 /// Starts the loads of the layer's next candidates that have no slot yet.
-void AsyncTls::fetch(const cuda::Launch& launch, int index) {
+void AsyncTls::fetch(const cuda::Launch& launch, LayerId index) {
     const DeviceLayerState& state = context_.layers[index];
     Layer& layer = at(index);
     cuda::GatherArgs gather;
@@ -289,9 +289,9 @@ void AsyncTls::fetch(const cuda::Launch& launch, int index) {
     gather.part = cuda::GatherArgs::Part::Loads;
     gather.beside = true;
     if (context_.record) {
-        gather.mark = &marks_[index].begin;
-        gather.endMark = &marks_[index].end;
-        gather.ready = transfers_.crosses(index) ? &marks_[index].ready : stepMarks_ + 1;
+        gather.mark = &marks_[int(index)].begin;
+        gather.endMark = &marks_[int(index)].end;
+        gather.ready = transfers_.crosses(index) ? &marks_[int(index)].ready : stepMarks_ + 1;
         gather.begin = stepMarks_;
         gather.late = layer.candidates.heads;
         gather.slots = context_.slots;
@@ -318,9 +318,9 @@ bool AsyncTls::attend(const DeviceStep& step, cuda::DecodeAttentionArgs& args) {
     candidates.logits = logits_;
     candidates.marks[1] = step.poolingMark;
     candidates.marks[2] = step.offloadingMark;
-    if (context_.record) candidates.marks[0] = knows(step.layer) ? step.stage1Mark : &marks_[step.layer].scored;
+    if (context_.record) candidates.marks[0] = knows(step.layer) ? step.stage1Mark : &marks_[int(step.layer)].scored;
     const bool awaited = awaits(step.layer);
-    if (awaited && context_.record) cuda::stampNow(context_.launch, &marks_[step.layer].ready);
+    if (awaited && context_.record) cuda::stampNow(context_.launch, &marks_[int(step.layer)].ready);
     cuda::attendCandidates(awaited ? transfers_.join(context_.launch, step.layer) : context_.launch, candidates);
     return true;
 }
@@ -332,16 +332,16 @@ void AsyncTls::after(const DeviceStep& step) {
     settle(launch, step);
     if (fetches(step.layer) && !awaits(step.layer)) fetch(launch, step.layer);
     if (step.report != nullptr) mass_.measure(step, step.report + massesAt());
-    if (!lag_ || step.layer + 1 < context_.config.layers) return;
+    if (!lag_ || int(step.layer) + 1 < context_.config.layers) return;
     cuda::stampNow(beside_.join(context_.launch), context_.record ? stepMarks_ + 1 : nullptr);
     if (!transfers_.any()) return;
     // The blocks whose transfers started in this step have arrived when the step ends.
     auto* report = reinterpret_cast<cuda::LagLayer*>(step.report);
-    cuda::reportWait(transfers_.joinAll(context_.launch), marks_, transfers_.firstCrossing(), stepMarks_ + 1,
+    cuda::reportWait(transfers_.joinAll(context_.launch), marks_, int(transfers_.firstCrossing()), stepMarks_ + 1,
                      report != nullptr ? &report->waitedNs : nullptr);
 }
 
-void AsyncTls::fill(int index, const char* report, std::span<const int>, LayerRecord& out, StepRecord& record,
+void AsyncTls::fill(LayerId index, const char* report, std::span<const RowId>, LayerRecord& out, StepRecord& record,
                     std::size_t firstSelection) const {
     if (report == nullptr) return;
     const auto& layer = *reinterpret_cast<const cuda::LagLayer*>(report);

@@ -20,7 +20,7 @@ void AttendedMass::measure(const DeviceStep& step, char* at) const {
     args.shape.blockSize = unit; // the oracle has a sum for each unit
     args.rows = context_.rows();
     args.maxBlocks = context_.maxBlocks * perBlock;
-    args.window = context_.config.windowOf(step.layer);
+    args.window = context_.config.windowOf(int(step.layer));
     args.position = step.position;
     args.active = step.active;
     args.attended = logSums_;

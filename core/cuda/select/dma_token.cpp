@@ -12,7 +12,7 @@ public:
     DmaToken(const ParameterValues& values, const DeviceSelectorContext& context)
         : KeepingSelector(context, budgetOf(values, context), false), exponential_(values.text("bias") == "dma") {}
 
-    void promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* blocks,
+    void promptDone(LayerId layer, RowId sequence, int tokens, const __nv_bfloat16* blocks,
                     std::int64_t headStride) override {
         cuda::copyScores(context_.launch, evictionScores(layer) + firstToken(sequence), tokenStride(sequence),
                          promptScores_, mostTokens_, context_.shape.kvHeads, tokens, exponential_);

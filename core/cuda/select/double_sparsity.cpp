@@ -23,20 +23,20 @@ public:
     void plan(DeviceArena& arena) override;
     void begin() override;
     std::size_t reportBytes() const override { return report_.bytes(); }
-    std::int64_t storedBytes(int, int sequence) const override { return store_.storedBytes(sequence); }
+    std::int64_t storedBytes(LayerId, RowId sequence) const override { return store_.storedBytes(sequence); }
     void prompt(const DevicePromptChunk& chunk) override { labels_.prompt(chunk); }
-    void promptDone(int layer, int sequence, int tokens, const Bf16* blocks, std::int64_t headStride) override;
+    void promptDone(LayerId layer, RowId sequence, int tokens, const Bf16* blocks, std::int64_t headStride) override;
     void append(const DeviceStep& step) override;
     void choose(const DeviceStep& step, cuda::SelectArgs&) override;
     bool attend(const DeviceStep& step, cuda::DecodeAttentionArgs& args) override;
-    void fill(int layer, const char* report, std::span<const int> active, LayerRecord& out, StepRecord& record,
+    void fill(LayerId layer, const char* report, std::span<const RowId> active, LayerRecord& out, StepRecord& record,
               std::size_t firstSelection) const override;
 
 private:
     struct Layer {
         std::int32_t *previous = nullptr, *previousCount = nullptr;
     };
-    Layer& at(int layer) { return layers_[layer]; }
+    Layer& at(LayerId layer) { return layers_[layer]; }
     bool biased() const { return context_.spec.bias.scale != 0.f; }
 
     const DeviceSelectorContext context_;
@@ -44,7 +44,7 @@ private:
     const TokenReport report_;
     TokenLabels labels_;
     TokenStore store_;
-    Numbered<Layer> layers_;
+    PerLayer<Layer> layers_;
     std::int32_t *tokens_ = nullptr, *count_ = nullptr; // the step's choice
     float *scores_ = nullptr, *packedBias_ = nullptr, *partial_ = nullptr;
     Bf16* packed_ = nullptr;
@@ -70,7 +70,7 @@ void DoubleSparsity::plan(DeviceArena& arena) {
     const Elements lists(heads, heavy_);
     labels_.plan(arena);
     store_.plan(arena);
-    for (std::size_t i = 0; i < layers_.size(); ++i) {
+    for (const LayerId i : layers_.ids()) {
         if (!context_.layers[i].ownTier) continue;
         Layer& layer = layers_[i];
         if (!context_.record) continue;
@@ -105,7 +105,8 @@ void DoubleSparsity::begin() {
     store_.begin();
 }
 
-void DoubleSparsity::promptDone(int layer, int sequence, int tokens, const Bf16* blocks, std::int64_t headStride) {
+void DoubleSparsity::promptDone(LayerId layer, RowId sequence, int tokens, const Bf16* blocks,
+                                std::int64_t headStride) {
     if (!context_.layers[layer].ownTier) return;
     labels_.promptDone(layer, sequence, tokens, blocks, headStride);
     store_.promptDone(layer, sequence, tokens, blocks, headStride);
@@ -181,10 +182,10 @@ bool DoubleSparsity::attend(const DeviceStep&, cuda::DecodeAttentionArgs& args) 
     return false;
 }
 
-void DoubleSparsity::fill(int layer, const char* report, std::span<const int> active, LayerRecord& out,
+void DoubleSparsity::fill(LayerId layer, const char* report, std::span<const RowId> active, LayerRecord& out,
                           StepRecord& record, std::size_t) const {
     report_.fill(layer, report, active, out, record, Origin::TokenLevel,
-                 [](int, std::int32_t newest) { return newest + 1; });
+                 [](RowId, std::int32_t newest) { return newest + 1; });
     if (!context_.offload) return;
     out.h2dBlocks = out.misses;
     out.h2dBytes = out.misses * store_.tokenBytes();

@@ -2,7 +2,7 @@
 // keys lie token by token in pinned host memory, or on the device where nothing is offloaded; where they are on the
 // host, the device keeps the tokens that were chosen lately. Steps and prompts attend to the chosen tokens where they
 // lie, as to blocks of one token.
-#include "base/extents.h"
+#include "base/elements.h"
 #include "core/cuda/row_table.h"
 #include "core/cuda/select/token_report.h"
 #include "core/cuda/select/token_store.h"
@@ -29,13 +29,14 @@ public:
     void plan(DeviceArena& arena) override;
     void begin() override;
     std::size_t reportBytes() const override { return context_.record ? hitsAt() + hitBytes() : 0; }
-    std::int64_t storedBytes(int, int sequence) const override { return store_.storedBytes(sequence); }
+    std::int64_t storedBytes(LayerId, RowId sequence) const override { return store_.storedBytes(sequence); }
     bool attendPrompt(const DevicePromptChunk& chunk, const cuda::PrefillAttentionArgs& args) override;
-    void promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* blocks, std::int64_t headStride) override;
+    void promptDone(LayerId layer, RowId sequence, int tokens, const __nv_bfloat16* blocks,
+                    std::int64_t headStride) override;
     void append(const DeviceStep& step) override;
     void choose(const DeviceStep& step, cuda::SelectArgs&) override;
     bool attend(const DeviceStep& step, cuda::DecodeAttentionArgs& args) override;
-    void fill(int layer, const char* report, std::span<const int> active, LayerRecord& out, StepRecord& record,
+    void fill(LayerId layer, const char* report, std::span<const RowId> active, LayerRecord& out, StepRecord& record,
               std::size_t firstSelection) const override;
 
 private:
@@ -51,27 +52,26 @@ private:
         const float* x = nullptr;   // [n, hidden] the residual stream
         const float* qkv = nullptr; // [n, queryRank + dim]
     };
-    bool runsIn(int layer) const { return indexer_.runsIn(layer); }
+    bool runsIn(LayerId layer) const { return indexer_.runsIn(int(layer)); }
     bool shares() const { return std::count(indexer_.shared.begin(), indexer_.shared.end(), true) > 0; }
     int dim() const { return context_.shape.dim; }
     int togetherRows() const { return std::max(context_.rows(), std::min(context_.promptChunk, kChosenTogether)); }
     std::size_t missingAt() const { return report_.bytes(); } // where the counts of missing tokens lie in a report
-    std::size_t hitsAt() const { return missingAt() + (std::size_t(context_.rows()) * 4 + 15) / 16 * 16; }
+    std::size_t hitsAt() const { return missingAt() + (Elements(context_.rows()) * 4 + 15) / 16 * 16; }
     std::size_t hitBytes() const {
-        const auto rows = std::size_t(context_.rows());
         return context_.offload && context_.level != RecordLevel::Counters
-                   ? (rows * std::size_t(budget_) + 15) / 16 * 16
+                   ? (Elements(context_.rows(), budget_) + 15) / 16 * 16
                    : 0;
     }
-    cuda::LightningIndex indexOf(int layer) const {
-        return {indexer_.heads, indexer_.dim, context_.tables.tokenFirst, layers_[std::size_t(layer)].keys};
+    cuda::LightningIndex indexOf(LayerId layer) const {
+        return {indexer_.heads, indexer_.dim, context_.tables.tokenFirst, layers_[layer].keys};
     }
-    void place(int layer, const Placed& placed, bool asks);
-    void score(int layer, const cuda::IndexedTokens& tokens, int maxTokens, std::uint64_t* mark);
+    void place(LayerId layer, const Placed& placed, bool asks);
+    void score(LayerId layer, const cuda::IndexedTokens& tokens, int maxTokens, std::uint64_t* mark);
     void chooseBest(const cuda::IndexedTokens& tokens, int maxTokens, std::int32_t* list, float* scores,
                     std::uint64_t* mark);
     std::int32_t* listsOf(int position) const;
-    cuda::AdmitTokensArgs admission(int layer) const;
+    cuda::AdmitTokensArgs admission(LayerId layer) const;
     void bring(const DeviceStep& step);
 
     const DeviceSelectorContext context_;
@@ -80,7 +80,7 @@ private:
     const cuda::AttentionShape byToken_;                 // as if every token were a block
     const TokenReport report_;
     TokenStore store_;
-    std::vector<Layer> layers_;
+    PerLayer<Layer> layers_;
     // What the projections make of some tokens: of the key [n, dim], of the queries [n, heads*dim], of what their heads
     // weigh [n, heads]; then the queries as they are multiplied, and the scores, [n, mostTokens_].
     float *projectedKey_ = nullptr, *projectedQuery_ = nullptr, *weights_ = nullptr, *scores_ = nullptr;
@@ -116,51 +116,49 @@ DsaOnDevice::DsaOnDevice(const ParameterValues& values, const DeviceSelectorCont
 void DsaOnDevice::plan(DeviceArena& arena) {
     constexpr const char *kQueries = "the indexer's queries", *kChoice = "selections";
     const int rows = context_.rows(), n = togetherRows();
-    const Extents<int, int> chosenAt(rows, budget_);
+    const Elements chosen(rows, budget_), rowsOfSlots(rows, slots_), queries(n, indexer_.heads, indexer_.dim);
     std::size_t tokens = 0;
     for (const int most : context_.maxTokens)
-        tokens += std::size_t(context_.spec.grid.blocks(most)) * std::size_t(context_.spec.blockSize);
+        tokens += Elements(context_.spec.grid.blocks(most), context_.spec.blockSize);
     store_.plan(arena);
-    for (std::size_t i = 0; i < layers_.size(); ++i) {
+    for (const LayerId i : layers_.ids()) {
         if (!context_.layers[i].ownTier) continue;
         Layer& layer = layers_[i];
-        if (runsIn(int(i)))
-            arena.plan(layer.keys, tokens * std::size_t(indexer_.dim),
-                       {"index_keys", "the indexer's keys", Holds::Index});
+        if (runsIn(i))
+            arena.plan(layer.keys, {tokens, indexer_.dim}, {"index_keys", "the indexer's keys", Holds::Index});
         if (context_.offload) {
             constexpr MemoryKind kSlots("token_slots", "lists of the device's tokens", Holds::Index);
             layer.slots.slots = slots_;
             layer.slots.maxTokens = mostTokens_;
-            arena.plan(layer.slots.slotOf, Extents<int, int>(rows, mostTokens_).size(), kSlots);
-            arena.plan(layer.slots.tokenIn, Extents<int, int>(rows, slots_).size(), kSlots);
-            arena.plan(layer.slots.last, Extents<int, int>(rows, slots_).size(), kSlots);
-            arena.plan(layer.slots.turns, Extents<int, int>(rows, 2).size(), kSlots);
-            arena.plan(layer.pool, Extents<int, int, int>(rows, slots_, dim()).size(),
-                       {"device_tokens", "chosen tokens", Holds::Kv});
+            arena.plan(layer.slots.slotOf, {rows, mostTokens_}, kSlots);
+            arena.plan(layer.slots.tokenIn, rowsOfSlots, kSlots);
+            arena.plan(layer.slots.last, rowsOfSlots, kSlots);
+            arena.plan(layer.slots.turns, {rows, 2}, kSlots);
+            arena.plan(layer.pool, {rowsOfSlots, dim()}, {"device_tokens", "chosen tokens", Holds::Kv});
         }
         if (!context_.record) continue;
-        arena.plan(layer.previous, chosenAt.size(), "recorder state");
-        arena.plan(layer.previousCount, std::size_t(rows), "recorder state");
+        arena.plan(layer.previous, chosen, "recorder state");
+        arena.plan(layer.previousCount, rows, "recorder state");
     }
-    arena.plan(projectedKey_, Extents<int, int>(n, indexer_.dim).size(), kQueries);
-    arena.plan(projectedQuery_, Extents<int, int, int>(n, indexer_.heads, indexer_.dim).size(), kQueries);
-    arena.plan(weights_, Extents<int, int>(n, indexer_.heads).size(), kQueries);
-    arena.plan(queries_, Extents<int, int, int>(n, indexer_.heads, indexer_.dim).size(), kQueries);
-    arena.plan(scores_, Extents<int, int>(n, mostTokens_).size(), kChoice);
-    arena.plan(tokens_, Extents<int, int>(n, budget_).size(), kChoice);
-    arena.plan(chosenScores_, chosenAt.size(), kChoice);
-    arena.plan(count_, std::size_t(n), kChoice);
+    arena.plan(projectedKey_, {n, indexer_.dim}, kQueries);
+    arena.plan(projectedQuery_, queries, kQueries);
+    arena.plan(weights_, {n, indexer_.heads}, kQueries);
+    arena.plan(queries_, queries, kQueries);
+    arena.plan(scores_, {n, mostTokens_}, kChoice);
+    arena.plan(tokens_, {n, budget_}, kChoice);
+    arena.plan(chosenScores_, chosen, kChoice);
+    arena.plan(count_, n, kChoice);
     if (shares() && mostPrompt_ > budget_)
-        arena.plan(promptLists_, Extents<int, int>(mostPrompt_ - budget_, budget_).size(), "prompt's selections");
-    arena.plan(counting_, std::size_t(mostTokens_) + 1, "session state");
+        arena.plan(promptLists_, {mostPrompt_ - budget_, budget_}, "prompt's selections");
+    arena.plan(counting_, Elements(mostTokens_) + 1, "session state");
     if (context_.offload) {
-        arena.plan(place_, chosenAt.size(), kChoice);
-        arena.plan(fetch_, chosenAt.size(), kChoice);
-        arena.plan(freed_, Extents<int, int>(rows, budget_ + 1).size(), kChoice);
-        arena.plan(missing_, std::size_t(rows), kChoice);
-        arena.plan(madeSlot_, std::size_t(rows), kChoice);
+        arena.plan(place_, chosen, kChoice);
+        arena.plan(fetch_, chosen, kChoice);
+        arena.plan(freed_, {rows, budget_ + 1}, kChoice);
+        arena.plan(missing_, rows, kChoice);
+        arena.plan(madeSlot_, rows, kChoice);
     }
-    arena.plan(poolFirst_, std::size_t(rows), "session state");
+    arena.plan(poolFirst_, rows, "session state");
     std::size_t partial = 0;
     for (int together = 1; together <= n; ++together) // how a list is cut depends on how many there are
         partial = std::max(partial, cuda::latentPartialFloats(context_.launch, byToken_, together, budget_));
@@ -172,20 +170,20 @@ void DsaOnDevice::begin() {
         cuda::check(cudaMemcpy(to, from.data(), from.size() * sizeof(from[0]), cudaMemcpyHostToDevice),
                     "preparing the session");
     };
-    std::vector<std::int32_t> counting(std::size_t(mostTokens_) + 1);
+    std::vector<std::int32_t> counting(Elements(mostTokens_) + 1);
     std::iota(counting.begin(), counting.end(), 0);
     upload(counting_, counting);
     std::vector<std::int64_t> first;
     for (std::int64_t row = 0; row < context_.rows(); ++row) first.push_back(row * slots_);
     upload(poolFirst_, first);
-    upload(count_, std::vector<std::int32_t>(std::size_t(togetherRows()), budget_));
+    upload(count_, Numbered<std::int32_t>(togetherRows(), budget_));
     store_.begin();
 }
 
 /// Puts the keys of some tokens into the index. asks: makes their queries and what the heads of these weigh, too
-void DsaOnDevice::place(int layer, const Placed& placed, bool asks) {
+void DsaOnDevice::place(LayerId layer, const Placed& placed, bool asks) {
     const ModelConfig& config = context_.config;
-    const DeviceLayer& layerWeights = context_.weights.layers[std::size_t(layer)];
+    const DeviceLayer& layerWeights = context_.weights.layers[layer];
     const DeviceLightningIndexer& weights = layerWeights.indexer;
     const int n = placed.tokens.n, width = config.latent->queryRank + dim();
     const cuda::Norm before{layerWeights.inputNorm, config.streamNormEps()};
@@ -217,7 +215,7 @@ void DsaOnDevice::place(int layer, const Placed& placed, bool asks) {
 }
 
 /// maxTokens: that the tokens see at most
-void DsaOnDevice::score(int layer, const cuda::IndexedTokens& tokens, int maxTokens, std::uint64_t* mark) {
+void DsaOnDevice::score(LayerId layer, const cuda::IndexedTokens& tokens, int maxTokens, std::uint64_t* mark) {
     cuda::LightningScoreArgs args;
     args.index = indexOf(layer);
     args.tokens = tokens;
@@ -252,29 +250,25 @@ void DsaOnDevice::chooseBest(const cuda::IndexedTokens& tokens, int maxTokens, s
 
 /// Where the choices of a prompt's tokens from `position` on are listed; they see more tokens than the budget.
 std::int32_t* DsaOnDevice::listsOf(int position) const {
-    return promptLists_ == nullptr
-               ? tokens_
-               : promptLists_ + Extents<int, int>(position - budget_ + 1, budget_).first(position - budget_);
+    return promptLists_ == nullptr ? tokens_ : RowsOf(promptLists_, budget_)[position - budget_];
 }
 
 bool DsaOnDevice::attendPrompt(const DevicePromptChunk& chunk, const cuda::PrefillAttentionArgs& args) {
-    if (!context_.layers[std::size_t(chunk.layer)].ownTier) return false;
-    const std::size_t outWidth = std::size_t(byToken_.queryHeads) * std::size_t(byToken_.valueDim()),
-                      queryWidth = std::size_t(byToken_.queryHeads) * std::size_t(dim()),
-                      qkvWidth = std::size_t(context_.config.latent->queryRank + dim());
+    if (!context_.layers[chunk.layer].ownTier) return false;
+    const RowsOf streams(chunk.x, context_.config.hidden);
+    const RowsOf projected(chunk.qkv, context_.config.latent->queryRank + dim());
+    const RowsOf queries(args.q, {byToken_.queryHeads, dim()});
+    const RowsOf attended(args.out, {byToken_.queryHeads, byToken_.valueDim()});
     // The first tokens see no more than they may choose.
     const int dense = std::clamp(budget_ - chunk.first, 0, chunk.n);
     lastList_ = nullptr;
     for (int start = 0; start < chunk.n;) {
         const bool chooses = start >= dense;
         const int count = std::min(kChosenTogether, (chooses ? chunk.n : dense) - start), first = chunk.first + start;
-        const cuda::IndexedTokens tokens{count, counting_ + first, nullptr, true, chunk.sequence};
+        const cuda::IndexedTokens tokens{count, counting_ + first, nullptr, true, int(chunk.sequence)};
         std::int32_t* const lists = chooses ? listsOf(first) : nullptr;
         if (runsIn(chunk.layer)) {
-            place(chunk.layer,
-                  {tokens, chunk.x + std::size_t(start) * std::size_t(context_.config.hidden),
-                   chunk.qkv + std::size_t(start) * qkvWidth},
-                  chooses);
+            place(chunk.layer, {tokens, streams[start], projected[start]}, chooses);
             if (chooses) {
                 score(chunk.layer, tokens, first + count, nullptr);
                 chooseBest(tokens, first + count, lists, nullptr, nullptr);
@@ -285,7 +279,7 @@ bool DsaOnDevice::attendPrompt(const DevicePromptChunk& chunk, const cuda::Prefi
             attend.shape = byToken_;
             attend.rows = count;
             attend.position = tokens.position;
-            attend.q = args.q + std::size_t(start) * queryWidth;
+            attend.q = queries[start];
             attend.blocks = chunk.blocks;
             attend.headFirst = poolFirst_; // 0
             attend.oneSequence = true;
@@ -294,10 +288,10 @@ bool DsaOnDevice::attendPrompt(const DevicePromptChunk& chunk, const cuda::Prefi
             attend.list.capacity = budget_;
             attend.maxBlocks = budget_;
             attend.scale = args.scale;
-            attend.out = args.out + std::size_t(start) * outWidth;
+            attend.out = attended[start];
             attend.scratch.partial = partial_;
             cuda::latentDecodeAttention(context_.launch, attend);
-            lastList_ = lists + Extents<int, int>(count, budget_).first(count - 1);
+            lastList_ = RowsOf(lists, budget_)[count - 1];
         }
         start += count;
     }
@@ -309,17 +303,17 @@ bool DsaOnDevice::attendPrompt(const DevicePromptChunk& chunk, const cuda::Prefi
 }
 
 /// Stores the prompt. With offloading, fills the slots with what the prompt's last token chose.
-void DsaOnDevice::promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* blocks,
+void DsaOnDevice::promptDone(LayerId layer, RowId sequence, int tokens, const __nv_bfloat16* blocks,
                              std::int64_t headStride) {
-    if (!context_.layers[std::size_t(layer)].ownTier) return;
+    if (!context_.layers[layer].ownTier) return;
     store_.promptDone(layer, sequence, tokens, blocks, headStride);
     if (!context_.offload) return;
-    const auto row = std::size_t(sequence);
+    const int row = int(sequence);
     cuda::AdmitTokensArgs admit = admission(layer);
     cuda::DeviceTokenSlots& slots = admit.slots;
     const auto clear = [&](std::int32_t*& of, int count, int byte) {
-        of += row * std::size_t(count);
-        cuda::check(cudaMemsetAsync(of, byte, std::size_t(count) * sizeof *of, context_.launch.stream),
+        of = RowsOf(of, count)[row];
+        cuda::check(cudaMemsetAsync(of, byte, Elements(count) * sizeof *of, context_.launch.stream),
                     "preparing the slots of tokens");
     };
     clear(slots.slotOf, mostTokens_, 0xff);
@@ -337,14 +331,14 @@ void DsaOnDevice::promptDone(int layer, int sequence, int tokens, const __nv_bfl
     fetch.admitted = admit;
     fetch.dim = dim();
     fetch.store = blocks;
-    fetch.newKey = blocks + std::size_t(tokens - 1) * std::size_t(dim());
-    fetch.pool = layers_[std::size_t(layer)].pool + row * Extents<int, int>(slots_, dim()).size();
+    fetch.newKey = RowsOf(blocks, dim())[tokens - 1];
+    fetch.pool = RowsOf(layers_[layer].pool, {slots_, dim()})[row];
     cuda::fetchTokenSlots(context_.launch, fetch);
     lastList_ = nullptr;
 }
 
 void DsaOnDevice::append(const DeviceStep& step) {
-    if (!context_.layers[std::size_t(step.layer)].ownTier) return;
+    if (!context_.layers[step.layer].ownTier) return;
     cuda::StoreTokenArgs args;
     args.rows = context_.rows();
     args.dim = dim();
@@ -370,7 +364,7 @@ void DsaOnDevice::choose(const DeviceStep& step, cuda::SelectArgs&) {
         stamp(step.stage1Mark);
         stamp(step.poolingMark);
     }
-    const Layer& layer = layers_[std::size_t(step.layer)];
+    const Layer& layer = layers_[step.layer];
     report_.compare(context_, step, {tokens_, chosenScores_, count_, layer.previous, layer.previousCount});
     if (context_.offload)
         bring(step);
@@ -379,9 +373,9 @@ void DsaOnDevice::choose(const DeviceStep& step, cuda::SelectArgs&) {
 }
 
 /// Admission of the step's choice to the slots of a layer.
-cuda::AdmitTokensArgs DsaOnDevice::admission(int layer) const {
+cuda::AdmitTokensArgs DsaOnDevice::admission(LayerId layer) const {
     cuda::AdmitTokensArgs args;
-    args.slots = layers_[std::size_t(layer)].slots;
+    args.slots = layers_[layer].slots;
     args.rows = context_.rows();
     args.tokens = tokens_;
     args.count = count_;
@@ -411,13 +405,13 @@ void DsaOnDevice::bring(const DeviceStep& step) {
     fetch.store = store_.of(step.layer);
     fetch.first = context_.tables.tokenFirst;
     fetch.newKey = step.newKey;
-    fetch.pool = layers_[std::size_t(step.layer)].pool;
+    fetch.pool = layers_[step.layer].pool;
     cuda::fetchTokenSlots(context_.launch, fetch);
 }
 
 bool DsaOnDevice::attend(const DeviceStep& step, cuda::DecodeAttentionArgs& args) {
     args.shape = byToken_;
-    args.blocks = context_.offload ? layers_[std::size_t(step.layer)].pool : store_.of(step.layer);
+    args.blocks = context_.offload ? layers_[step.layer].pool : store_.of(step.layer);
     args.headFirst = context_.offload ? poolFirst_ : context_.tables.tokenFirst;
     args.list.block = tokens_;
     args.list.slot = context_.offload ? place_ : nullptr;
@@ -429,32 +423,29 @@ bool DsaOnDevice::attend(const DeviceStep& step, cuda::DecodeAttentionArgs& args
     return true;
 }
 
-void DsaOnDevice::fill(int layer, const char* report, std::span<const int> active, LayerRecord& out, StepRecord& record,
-                       std::size_t firstSelection) const {
+void DsaOnDevice::fill(LayerId layer, const char* report, std::span<const RowId> active, LayerRecord& out,
+                       StepRecord& record, std::size_t firstSelection) const {
     report_.fill(layer, report, active, out, record, Origin::TokenLevel,
-                 [](int, std::int32_t newest) { return newest + 1; });
+                 [](RowId, std::int32_t newest) { return newest + 1; });
     if (!context_.offload || report == nullptr) return;
     const auto* missing = reinterpret_cast<const std::int32_t*>(report + missingAt());
-    const auto* hits = reinterpret_cast<const std::uint8_t*>(report + hitsAt());
+    const RowsOf hits(reinterpret_cast<const std::uint8_t*>(report + hitsAt()), budget_);
     out.hits = out.misses = 0;
     for (std::size_t i = firstSelection; i < record.selections.size(); ++i) {
         SelectionRecord& selection = record.selections[i];
-        const auto row = std::size_t(selection.sequence);
-        selection.misses = missing[row];
+        selection.misses = missing[selection.sequence];
         selection.hits = selection.selected - selection.misses;
         out.hits += selection.hits;
         out.misses += selection.misses;
         if (hitBytes() == 0) continue;
-        for (int n = 0; n < selection.selected; ++n) {
-            PackedBlock& token = record.blocks[std::size_t(selection.first) + std::size_t(n)];
-            token = token.withHit(hits[row * std::size_t(budget_) + std::size_t(n)] != 0);
-        }
+        const std::uint8_t* hit = hits[selection.sequence];
+        for (PackedBlock& token : std::span(record.blocks).subspan(selection.first, Elements(selection.selected)))
+            token = token.withHit(*hit++ != 0);
     }
     out.h2dBlocks = out.misses;
     out.h2dBytes = out.misses * store_.tokenBytes();
     out.d2hBytes = std::int64_t(active.size()) * store_.tokenBytes();
-    out.transferNs = out.exposedNs =
-        out.stageNs[std::size_t(Stage::Offloading)]; // the attention waits for the whole transfer
+    out.transferNs = out.exposedNs = out.stageNs[Stage::Offloading]; // the attention waits for the whole transfer
 }
 
 } // namespace

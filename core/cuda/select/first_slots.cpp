@@ -4,13 +4,13 @@
 
 namespace kvscope {
 
-void fillFirstSlots(const DeviceSelectorContext& context, int layer, int sequence, int tokens,
+void fillFirstSlots(const DeviceSelectorContext& context, LayerId layer, RowId sequence, int tokens,
                     const __nv_bfloat16* blocks, std::int64_t headStride, const PackedBlock* chosen,
                     const std::int32_t* count) {
     const DeviceLayerState& state = context.layers[layer];
     cuda::PageSeedArgs seeds;
     seeds.shape = context.shape;
-    seeds.sequence = sequence;
+    seeds.sequence = int(sequence);
     seeds.tokens = tokens;
     seeds.slots = context.slots;
     seeds.capacity = context.capacity;

@@ -6,7 +6,7 @@
 namespace kvscope {
 
 /// Copies the chosen full blocks of a sequence's prompt to slots. chosen, count: [kvHeads, capacity] and [kvHeads].
-void fillFirstSlots(const DeviceSelectorContext& context, int layer, int sequence, int tokens,
+void fillFirstSlots(const DeviceSelectorContext& context, LayerId layer, RowId sequence, int tokens,
                     const __nv_bfloat16* blocks, std::int64_t headStride, const PackedBlock* chosen,
                     const std::int32_t* count);
 

@@ -27,31 +27,30 @@ public:
     void choose(const DeviceStep& step, cuda::SelectArgs& args) override {
         forecast(context_.weights.layers[step.layer].ownForecast, step, args);
     }
-    void lookAhead(const DeviceStep& step, int, cuda::SelectArgs& args) override {
+    void lookAhead(const DeviceStep& step, LayerId, cuda::SelectArgs& args) override {
         forecast(context_.weights.layers[step.layer].forecast, step, args);
     }
 
     /// Makes the next layer's queries of every prompt token, which are kept until the next layer attends.
     void prompt(const DevicePromptChunk& chunk) override {
-        const int target = chunk.layer + 1;
-        if (!context_.spec.sparsePrefill || !context_.sparse(target)) return;
+        if (!context_.spec.sparsePrefill || !context_.sparse(next(chunk.layer))) return;
         forecastPrompt(context_.weights.layers[chunk.layer].forecast, chunk,
                        RowsOf(promptQueries_, width())[chunk.first]);
     }
     void choosePrompt(const DevicePromptChunk& piece, cuda::SelectArgs& args) override {
         args.score = cuda::SelectArgs::Score::PooledProduct;
-        if (piece.layer > 0) {
+        if (piece.layer > LayerId{0}) {
             args.q = RowsOf(promptQueries_, width())[piece.first];
             return;
         }
-        forecastPrompt(context_.weights.layers[0].ownForecast, piece, query_);
+        forecastPrompt(context_.weights.layers[LayerId{0}].ownForecast, piece, query_);
         args.q = query_;
     }
 
 private:
     int width() const { return context_.shape.kvHeads * context_.shape.dim; }
 
-    void project(const cuda::DeviceMatrix& heads, int layer, const float* x, int n, std::uint64_t* mark) {
+    void project(const cuda::DeviceMatrix& heads, LayerId layer, const float* x, int n, std::uint64_t* mark) {
         const ModelConfig& config = context_.config;
         context_.linear->run(heads, x, config.hidden, n,
                              {context_.weights.layers[layer].inputNorm, config.streamNormEps()},
@@ -83,7 +82,7 @@ private:
     void forecastPrompt(const cuda::DeviceMatrix& heads, const DevicePromptChunk& chunk, __nv_bfloat16* to) {
         project(heads, chunk.layer, chunk.x, chunk.n, nullptr);
         cuda::GuessArgs args = guessArgs(chunk.n);
-        args.ropeFirst = context_.tables.ropeFirst + chunk.sequence;
+        args.ropeFirst = context_.tables.ropeFirst + int(chunk.sequence);
         args.oneSequence = true;
         args.firstPosition = chunk.first;
         args.q = to;

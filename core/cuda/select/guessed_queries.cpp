@@ -10,7 +10,7 @@ void GuessedQueries::plan(DeviceArena& arena, const char* what) {
     arena.plan(query_, queries, what);
 }
 
-const __nv_bfloat16* GuessedQueries::make(const DeviceStep& step, int target) const {
+const __nv_bfloat16* GuessedQueries::make(const DeviceStep& step, LayerId target) const {
     const ModelConfig& config = context_.config;
     const DeviceLayer &here = context_.weights.layers[step.layer], &next = context_.weights.layers[target];
     const int width = context_.shape.queryHeads * context_.shape.dim;

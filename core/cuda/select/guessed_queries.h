@@ -14,7 +14,7 @@ public:
     void plan(DeviceArena& arena, const char* what);
     /// @return rotated queries [rows, queryHeads*dim] guessed for layer `target`, valid until the next call. Writes the
     /// mark of stage1.
-    const __nv_bfloat16* make(const DeviceStep& step, int target) const;
+    const __nv_bfloat16* make(const DeviceStep& step, LayerId target) const;
 
 private:
     const DeviceSelectorContext& context_;

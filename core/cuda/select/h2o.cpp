@@ -36,7 +36,8 @@ public:
         upload(recent_, recentHost_);
     }
     void prompt(const DevicePromptChunk& chunk) override;
-    void promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* blocks, std::int64_t headStride) override;
+    void promptDone(LayerId layer, RowId sequence, int tokens, const __nv_bfloat16* blocks,
+                    std::int64_t headStride) override;
     bool attend(const DeviceStep& step, cuda::DecodeAttentionArgs& args) override {
         KeepingSelector::attend(step, args);
         args.logSums = logSums_;
@@ -56,21 +57,21 @@ private:
     }
     static int mostKept(const ParameterValues& values, const DeviceSelectorContext& context) {
         int most = 1;
-        for (std::size_t s = 0; s < context.maxTokens.size(); ++s) {
+        for (const RowId s : context.maxTokens.ids()) {
             const int prompt = context.promptTokens[s];
             most =
                 std::max(most, std::min(context.maxTokens[s], heavyOf(values, prompt) + recentOf(values, prompt) + 1));
         }
         return most;
     }
-    std::int32_t firstRecent(int sequence, std::int32_t newest) const override {
+    std::int32_t firstRecent(RowId sequence, std::int32_t newest) const override {
         return newest - recentHost_[sequence];
     }
     void clearMass() {
         clearOnStream(promptMass_, {context_.shape.kvHeads, mostTokens_}, context_.launch.stream, "counting attention");
     }
 
-    Numbered<std::int32_t> heavyHost_, recentHost_;     // [sequence]
+    PerRow<std::int32_t> heavyHost_, recentHost_;
     std::int32_t *heavy_ = nullptr, *recent_ = nullptr; // [sequence] on the device
     float* logSums_ = nullptr;                          // [rows, queryHeads] of the step's attention
 };
@@ -97,7 +98,7 @@ void H2o::prompt(const DevicePromptChunk& chunk) {
     cuda::addTokenMass(context_.launch, args);
 }
 
-void H2o::promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* blocks, std::int64_t headStride) {
+void H2o::promptDone(LayerId layer, RowId sequence, int tokens, const __nv_bfloat16* blocks, std::int64_t headStride) {
     const int heavy = heavyHost_[sequence], recent = recentHost_[sequence];
     const Prompt prompt{layer, sequence, blocks, headStride};
     if (tokens <= heavy + recent) {

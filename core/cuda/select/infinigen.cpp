@@ -7,8 +7,10 @@
 #include "kernels/cuda/methods/partial_keys.h"
 
 #include <algorithm>
+#include <optional>
 #include <span>
 #include <thread>
+#include <utility>
 
 namespace kvscope {
 namespace {
@@ -20,20 +22,21 @@ public:
 
     void plan(DeviceArena& arena) override;
     void prompt(const DevicePromptChunk& chunk) override;
-    void promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* blocks, std::int64_t headStride) override;
+    void promptDone(LayerId layer, RowId sequence, int tokens, const __nv_bfloat16* blocks,
+                    std::int64_t headStride) override;
     void append(const DeviceStep& step) override;
     void choose(const DeviceStep&, cuda::SelectArgs&) override {
     } // dense_layers is at least 1, so all layers are chosen ahead
-    void lookAhead(const DeviceStep& step, int target, cuda::SelectArgs& args) override;
+    void lookAhead(const DeviceStep& step, LayerId target, cuda::SelectArgs& args) override;
 
 private:
-    cuda::PartialKeys partialOf(int layer) const {
+    cuda::PartialKeys partialOf(LayerId layer) const {
         const Layer& kept = layers_[layer];
         return {kept.directions, kept.keys, context_.tables.tokenFirst, 0, width_};
     }
     /// Sets the directions [dim, width_] of each head: the right singular vectors of the head's sampled queries,
     /// strongest first. They are the eigenvectors of the Gram matrix of these queries.
-    void setDirections(int layer, int sequence, bool sampled);
+    void setDirections(LayerId layer, RowId sequence, bool sampled);
 
     struct Layer {
         float* directions = nullptr;
@@ -42,9 +45,9 @@ private:
     const DeviceSelectorContext context_;
     const int dims_, width_, warmUp_;
     GuessedQueries guess_;
-    Numbered<Layer> layers_;
+    PerLayer<Layer> layers_;
     double* gram_ = nullptr; // [kvHeads, dim, dim] of the prompt and layer that are being read
-    int sampledLayer_ = -1, sampledSequence_ = -1;
+    std::optional<std::pair<LayerId, RowId>> sampledOf_;
     float* scores_ = nullptr;
 };
 
@@ -53,7 +56,7 @@ void InfinigenOnDevice::plan(DeviceArena& arena) {
     constexpr const char* kWhat = "guesses";
     const int heads = context_.heads(), kvHeads = context_.shape.kvHeads;
     layers_.resize(context_.config.layers);
-    for (std::size_t i = 0; i < layers_.size(); ++i) {
+    for (const LayerId i : layers_.ids()) {
         if (!context_.layers[i].sparse) continue;
         arena.plan(layers_[i].directions, {heads, context_.shape.dim, width_}, kPartial);
         arena.plan(layers_[i].keys, {context_.allBlocks(), context_.spec.blockSize, width_}, kPartial);
@@ -68,14 +71,13 @@ void InfinigenOnDevice::prompt(const DevicePromptChunk& chunk) {
     if (chunk.first == 0) {
         clearOnStream(gram_, {context_.shape.kvHeads, context_.shape.dim, context_.shape.dim}, context_.launch.stream,
                       "preparing partial keys");
-        sampledLayer_ = chunk.layer;
-        sampledSequence_ = chunk.sequence;
+        sampledOf_ = {chunk.layer, chunk.sequence};
     }
     cuda::addQueryGram(context_.launch,
                        {context_.shape, chunk.q, std::clamp(warmUp_ - chunk.first, 0, chunk.n), gram_});
 }
 
-void InfinigenOnDevice::setDirections(int layer, int sequence, bool sampled) {
+void InfinigenOnDevice::setDirections(LayerId layer, RowId sequence, bool sampled) {
     const int kvHeads = context_.shape.kvHeads, dim = context_.shape.dim;
     const Extents<int, int> vectorAt(dim, dim);
     const Extents<int, int, int> gramAt(kvHeads, dim, dim), directionAt(kvHeads, dim, width_);
@@ -99,16 +101,17 @@ void InfinigenOnDevice::setDirections(int layer, int sequence, bool sampled) {
         for (int g = 0; g < kvHeads; ++g)
             for (int i = 0; i < dims_; ++i) directions[directionAt.offset(g, i, i)] = 1;
     }
-    copyOnStream(RowsOf(layers_[layer].directions, directions.size())[sequence], directions.data(), directions.size(),
-                 cudaMemcpyHostToDevice, context_.launch.stream, "keeping directions");
+    copyOnStream(RowsOf(layers_[layer].directions, directions.size())[int(sequence)], directions.data(),
+                 directions.size(), cudaMemcpyHostToDevice, context_.launch.stream, "keeping directions");
     cuda::check(cudaStreamSynchronize(context_.launch.stream), "keeping directions");
 }
 
-void InfinigenOnDevice::promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* blocks,
+void InfinigenOnDevice::promptDone(LayerId layer, RowId sequence, int tokens, const __nv_bfloat16* blocks,
                                    std::int64_t headStride) {
     if (!context_.layers[layer].sparse) return;
-    setDirections(layer, sequence, layer == sampledLayer_ && sequence == sampledSequence_);
-    cuda::keepPartialPrompt(context_.launch, {context_.shape, sequence, tokens, blocks, headStride, partialOf(layer)});
+    setDirections(layer, sequence, sampledOf_ == std::pair(layer, sequence));
+    cuda::keepPartialPrompt(context_.launch,
+                            {context_.shape, int(sequence), tokens, blocks, headStride, partialOf(layer)});
 }
 
 void InfinigenOnDevice::append(const DeviceStep& step) {
@@ -116,7 +119,7 @@ void InfinigenOnDevice::append(const DeviceStep& step) {
                                              partialOf(step.layer)});
 }
 
-void InfinigenOnDevice::lookAhead(const DeviceStep& step, int target, cuda::SelectArgs& select) {
+void InfinigenOnDevice::lookAhead(const DeviceStep& step, LayerId target, cuda::SelectArgs& select) {
     const __nv_bfloat16* query = guess_.make(step, target);
     cuda::scorePartialKeys(context_.launch, {context_.shape, context_.rows(), step.position, step.active, query,
                                              partialOf(target), context_.maxBlocks, scores_});

@@ -18,8 +18,10 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 #include <span>
 #include <thread>
+#include <utility>
 
 namespace kvscope {
 namespace {
@@ -39,18 +41,18 @@ public:
     void plan(DeviceArena& arena) override;
     void begin() override;
     std::size_t reportBytes() const override { return massesAt() + mass_.bytes(); }
-    std::int64_t storedBytes(int, int sequence) const override { return store_.storedBytes(sequence); }
+    std::int64_t storedBytes(LayerId, RowId sequence) const override { return store_.storedBytes(sequence); }
     void prompt(const DevicePromptChunk& chunk) override;
-    void promptDone(int layer, int sequence, int tokens, const Bf16* blocks, std::int64_t headStride) override;
+    void promptDone(LayerId layer, RowId sequence, int tokens, const Bf16* blocks, std::int64_t headStride) override;
     void append(const DeviceStep& step) override;
     void choose(const DeviceStep&, cuda::SelectArgs&) override {
     } // dense_layers is at least 1, so all layers are chosen ahead
-    void lookAhead(const DeviceStep& step, int target, cuda::SelectArgs&) override;
+    void lookAhead(const DeviceStep& step, LayerId target, cuda::SelectArgs&) override;
     bool attend(const DeviceStep& step, cuda::DecodeAttentionArgs& args) override;
     void after(const DeviceStep& step) override {
         if (own(step.layer) && step.report != nullptr) mass_.measure(step, step.report + massesAt());
     }
-    void fill(int layer, const char* report, std::span<const int> active, LayerRecord& out, StepRecord& record,
+    void fill(LayerId layer, const char* report, std::span<const RowId> active, LayerRecord& out, StepRecord& record,
               std::size_t firstSelection) const override;
 
 private:
@@ -69,7 +71,7 @@ private:
         Bf16* queries = nullptr;                      // [sampled tokens, queryHeads*dim] until directions are known
         float *vectors = nullptr, *lengths = nullptr; // directions; how far the queries of all tokens reach along them
         std::vector<float> solved;                    // copy of `vectors` on the host; empty until they are known
-        int layer = -1, sequence = -1;
+        std::optional<std::pair<LayerId, RowId>> of;
     };
     struct Choosing { // device memory of one choice
         float* scores = nullptr;
@@ -86,8 +88,8 @@ private:
     struct SourceFirst { // device memory: where a query head's tokens begin, fetched or in the store
         std::int64_t *fetched = nullptr, *store = nullptr;
     };
-    bool own(int layer) const { return context_.layers[layer].ownTier; }
-    const Lists& listsOf(int layer) const { return lists_[layer % 2]; }
+    bool own(LayerId layer) const { return context_.layers[layer].ownTier; }
+    const Lists& listsOf(LayerId layer) const { return lists_[int(layer) % 2]; }
     int unitedMost() const { return most_ * context_.shape.group() + 1; }
     bool biased() const { return context_.spec.bias.scale != 0.f; }
     std::size_t massesAt() const { return report_.bytes() + sizeof(FetchMarks); } // where the masses lie in a report
@@ -96,7 +98,7 @@ private:
     }
     void solve(int tokens);
     std::vector<float> directions(bool sampled) const;
-    void fetch(const DeviceStep& step, int target);
+    void fetch(const DeviceStep& step, LayerId target);
     cuda::Launch arrived(const DeviceStep& step);
 
     const DeviceSelectorContext context_;
@@ -109,7 +111,7 @@ private:
     GuessedQueries guess_;
     TokenStore store_;
     SideStream side_;
-    Numbered<Layer> layers_;
+    PerLayer<Layer> layers_;
     Lists lists_[2];
     Sampled sampled_;
     Choosing choosing_;
@@ -144,7 +146,7 @@ void InfinigenTokenOnDevice::plan(DeviceArena& arena) {
     const Extents<int, int, int, int> directionAt(rows, shape.queryHeads, shape.dim, width_),
         partialKeyAt(rows, shape.queryHeads, stride, width_), biasAt(rows, shape.queryHeads, blocks_, shape.blockSize);
     const std::size_t heads = headAt.size(), kvHeads = kvHeadAt.size();
-    for (std::size_t i = 0; i < layers_.size(); ++i) {
+    for (const LayerId i : layers_.ids()) {
         if (!context_.layers[i].ownTier) continue;
         Layer& layer = layers_[i];
         layer.partial.width = width_;
@@ -191,13 +193,13 @@ void InfinigenTokenOnDevice::plan(DeviceArena& arena) {
 
 void InfinigenTokenOnDevice::begin() {
     const cuda::AttentionShape& shape = context_.shape;
-    const Extents<int, int, int> blockAt(context_.rows(), shape.queryHeads, blocks_),
-        unitedAt(context_.rows(), shape.kvHeads, unitedMost());
-    const Extents<int, int, int, int> placeAt(context_.rows(), shape.queryHeads, blocks_, shape.blockSize);
+    const Extents<RowId, int, int> blockAt(context_.rows(), shape.queryHeads, blocks_);
+    const Extents<RowId, KvHeadId, int> unitedAt(context_.rows(), shape.kvHeads, unitedMost());
+    const Extents<RowId, int, int, int> placeAt(context_.rows(), shape.queryHeads, blocks_, shape.blockSize);
     std::vector<std::int64_t> packed, places, fetched, stored;
-    for (int row = 0; row < context_.rows(); ++row)
+    for (const RowId row : idsUpTo<RowId>(context_.rows()))
         for (int h = 0; h < shape.queryHeads; ++h) {
-            const int g = h / shape.group();
+            const KvHeadId g{h / shape.group()};
             packed.push_back(std::int64_t(blockAt.first(row, h)));
             places.push_back(std::int64_t(placeAt.first(row, h)));
             fetched.push_back(std::int64_t(unitedAt.first(row, g)));
@@ -222,8 +224,7 @@ void InfinigenTokenOnDevice::prompt(const DevicePromptChunk& chunk) {
         clear(sampled_.gram, {context_.queryWidth(), context_.shape.dim});
         clear(sampled_.lengths, context_.queryWidth());
         sampled_.solved.clear();
-        sampled_.layer = chunk.layer;
-        sampled_.sequence = chunk.sequence;
+        sampled_.of = {chunk.layer, chunk.sequence};
     }
     if (!sampled_.solved.empty()) {
         cuda::addLengthsAlong(context_.launch, {byHead_, chunk.q, chunk.n, sampled_.vectors, sampled_.lengths});
@@ -291,15 +292,15 @@ std::vector<float> InfinigenTokenOnDevice::directions(bool sampled) const {
     return result;
 }
 
-void InfinigenTokenOnDevice::promptDone(int layer, int sequence, int tokens, const Bf16* blocks,
+void InfinigenTokenOnDevice::promptDone(LayerId layer, RowId sequence, int tokens, const Bf16* blocks,
                                         std::int64_t headStride) {
     if (!own(layer)) return;
     const cuda::PartialKeys& partial = layers_[layer].partial;
-    const std::vector<float> kept = directions(layer == sampled_.layer && sequence == sampled_.sequence);
-    copyOnStream(RowsOf(partial.directions, kept.size())[sequence], kept.data(), kept.size(), cudaMemcpyHostToDevice,
-                 context_.launch.stream, "keeping directions");
+    const std::vector<float> kept = directions(sampled_.of == std::pair(layer, sequence));
+    copyOnStream(RowsOf(partial.directions, kept.size())[int(sequence)], kept.data(), kept.size(),
+                 cudaMemcpyHostToDevice, context_.launch.stream, "keeping directions");
     cuda::check(cudaStreamSynchronize(context_.launch.stream), "keeping directions");
-    cuda::keepPartialPrompt(context_.launch, {context_.shape, sequence, tokens, blocks, headStride, partial});
+    cuda::keepPartialPrompt(context_.launch, {context_.shape, int(sequence), tokens, blocks, headStride, partial});
     store_.promptDone(layer, sequence, tokens, blocks, headStride);
 }
 
@@ -323,7 +324,7 @@ void InfinigenTokenOnDevice::append(const DeviceStep& step) {
     cuda::placeNewest(context_.launch, args);
 }
 
-void InfinigenTokenOnDevice::lookAhead(const DeviceStep& step, int target, cuda::SelectArgs&) {
+void InfinigenTokenOnDevice::lookAhead(const DeviceStep& step, LayerId target, cuda::SelectArgs&) {
     const std::int64_t stride = layers_[target].partial.stride;
     cuda::PartialTokenScoreArgs score;
     score.shape = context_.shape;
@@ -387,7 +388,7 @@ void InfinigenTokenOnDevice::lookAhead(const DeviceStep& step, int target, cuda:
 }
 
 /// Fetches the tokens that the next layer's query heads chose, while this layer goes on.
-void InfinigenTokenOnDevice::fetch(const DeviceStep& step, int target) {
+void InfinigenTokenOnDevice::fetch(const DeviceStep& step, LayerId target) {
     const Lists& lists = listsOf(target);
     cuda::FetchTokensArgs args;
     args.shape = context_.shape;
@@ -421,7 +422,7 @@ bool InfinigenTokenOnDevice::attend(const DeviceStep& step, cuda::DecodeAttentio
     const Layer& layer = layers_[step.layer];
     const Lists& lists = listsOf(step.layer);
     const cuda::TokenChoiceRecord record = report_.at(step);
-    const bool last = step.layer + 1 == context_.config.layers; // the last layer chooses for no other layer
+    const bool last = int(step.layer) + 1 == context_.config.layers; // the last layer chooses for no other layer
     if (last && step.stage1Mark != nullptr)
         cuda::stampNow(context_.launch, step.stage1Mark), cuda::stampNow(context_.launch, step.poolingMark);
     report_.compare(context_, step, {lists.united, nullptr, lists.unitedCount, layer.previous, layer.previousCount});
@@ -456,10 +457,10 @@ bool InfinigenTokenOnDevice::attend(const DeviceStep& step, cuda::DecodeAttentio
     return false;
 }
 
-void InfinigenTokenOnDevice::fill(int layer, const char* report, std::span<const int> active, LayerRecord& out,
+void InfinigenTokenOnDevice::fill(LayerId layer, const char* report, std::span<const RowId> active, LayerRecord& out,
                                   StepRecord& record, std::size_t firstSelection) const {
     report_.fill(layer, report, active, out, record, Origin::TokenLevel,
-                 [](int, std::int32_t newest) { return newest; });
+                 [](RowId, std::int32_t newest) { return newest; });
     if (report != nullptr) mass_.fill(report + massesAt(), record, firstSelection);
     if (!context_.offload) return;
     out.h2dBlocks = out.misses;

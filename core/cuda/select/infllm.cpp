@@ -19,11 +19,12 @@ public:
     void begin() override;
     std::size_t reportBytes() const override { return 16; } // the first word counts the replaced keys
     void prompt(const DevicePromptChunk& chunk) override;
-    void promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* blocks, std::int64_t headStride) override;
+    void promptDone(LayerId layer, RowId sequence, int tokens, const __nv_bfloat16* blocks,
+                    std::int64_t headStride) override;
     void append(const DeviceStep& step) override;
     void choose(const DeviceStep& step, cuda::SelectArgs& args) override;
     bool attend(const DeviceStep& step, cuda::DecodeAttentionArgs& args) override;
-    void fill(int layer, const char* report, std::span<const int> active, LayerRecord& out, StepRecord& record,
+    void fill(LayerId layer, const char* report, std::span<const RowId> active, LayerRecord& out, StepRecord& record,
               std::size_t firstSelection) const override;
 
 private:
@@ -35,7 +36,7 @@ private:
     int localBlocks() const {
         return std::min(budget_.localBlocks, context_.maxBlocks);
     } // most blocks of a local window
-    cuda::FarMemory memoryOf(int layer) const {
+    cuda::FarMemory memoryOf(LayerId layer) const {
         const Layer& of = layers_[layer];
         return {context_.shape,
                 budget_.localTokens,
@@ -50,7 +51,7 @@ private:
     const DeviceSelectorContext context_;
     const select::ContextBudget budget_;
     const int representatives_, shared_; // shared_: number of KV heads that share a block set
-    Numbered<Layer> layers_;
+    PerLayer<Layer> layers_;
     // Used for one layer of a prompt.
     __nv_bfloat16* promptKeys_ = nullptr;
     float *promptMass_ = nullptr, *promptLogSums_ = nullptr;
@@ -108,7 +109,7 @@ void DeviceInfLlm::prompt(const DevicePromptChunk& chunk) {
                       "reading the prompt");
     cuda::FarPromptArgs args;
     args.memory = memoryOf(chunk.layer);
-    args.sequence = chunk.sequence;
+    args.sequence = int(chunk.sequence);
     args.first = chunk.first;
     args.n = chunk.n;
     args.qkv = chunk.qkv;
@@ -127,11 +128,11 @@ void DeviceInfLlm::prompt(const DevicePromptChunk& chunk) {
     promptRead_ = true;
 }
 
-void DeviceInfLlm::promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* blocks,
+void DeviceInfLlm::promptDone(LayerId layer, RowId sequence, int tokens, const __nv_bfloat16* blocks,
                               std::int64_t headStride) {
     cuda::FarSettleArgs args;
     args.memory = memoryOf(layer);
-    args.sequence = sequence;
+    args.sequence = int(sequence);
     args.tokens = tokens;
     args.plainKeys = promptRead_ ? promptKeys_ : nullptr; // a filled context has no keys before rotation
     args.mass = promptMass_;
@@ -245,7 +246,7 @@ void DeviceInfLlm::rankBlocks(const DeviceStep& step, const cuda::FarMergeArgs& 
     cuda::rankFarBlocks(context_.launch, args);
 }
 
-void DeviceInfLlm::fill(int layer, const char* report, std::span<const int>, LayerRecord& out, StepRecord&,
+void DeviceInfLlm::fill(LayerId layer, const char* report, std::span<const RowId>, LayerRecord& out, StepRecord&,
                         std::size_t) const {
     if (report == nullptr) return;
     if (!context_.layers[layer].offloaded) return;

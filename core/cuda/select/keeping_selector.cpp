@@ -17,7 +17,7 @@ void KeepingSelector::plan(DeviceArena& arena) {
     const int heads = context_.heads(), kvHeads = context_.shape.kvHeads;
     const Elements places(heads, capacity_);
     constexpr MemoryKind kLists("kept_tokens", "lists of kept tokens", Holds::Index);
-    for (std::size_t i = 0; i < kept_.size(); ++i) {
+    for (const LayerId i : kept_.ids()) {
         if (!context_.layers[i].ownTier) continue;
         cuda::KeptTokens& kept = kept_[i];
         kept.capacity = capacity_;
@@ -58,13 +58,13 @@ void KeepingSelector::begin() {
     upload(placeFirst_, places);
 }
 
-std::int64_t KeepingSelector::tokenStride(int sequence) const {
+std::int64_t KeepingSelector::tokenStride(RowId sequence) const {
     return std::int64_t(context_.spec.grid.blocks(context_.maxTokens[sequence])) * context_.shape.blockSize;
 }
 
-std::int64_t KeepingSelector::firstToken(int sequence) const {
+std::int64_t KeepingSelector::firstToken(RowId sequence) const {
     std::int64_t first = 0;
-    for (int s = 0; s < sequence; ++s) first += tokenStride(s) * context_.shape.kvHeads;
+    for (const RowId s : idsUpTo<RowId>(int(sequence))) first += tokenStride(s) * context_.shape.kvHeads;
     return first;
 }
 
@@ -87,7 +87,7 @@ void KeepingSelector::keep(const Prompt& prompt, const cuda::TokenLists* listed,
     const cuda::KeptTokens& kept = kept_[prompt.layer];
     cuda::KeepPromptArgs args;
     args.kvHeads = context_.shape.kvHeads;
-    args.sequence = prompt.sequence;
+    args.sequence = int(prompt.sequence);
     if (listed != nullptr) args.chosen = *listed;
     if (scored) args.scores = promptScores_, args.scoreStride = mostTokens_;
     args.mass = promptMass_;
@@ -97,7 +97,7 @@ void KeepingSelector::keep(const Prompt& prompt, const cuda::TokenLists* listed,
     args.kept = kept;
     cuda::keepPrompt(context_.launch, args);
 
-    const int head = prompt.sequence * context_.shape.kvHeads;
+    const int head = int(prompt.sequence) * context_.shape.kvHeads;
     const std::size_t element = cuda::blockElements(context_.shape.blockSize, context_.shape.dim);
     cuda::PackArgs pack;
     pack.shape = context_.shape;

@@ -15,23 +15,24 @@ public:
     std::size_t reportBytes() const override { return report_.bytes(); }
     void choose(const DeviceStep& step, cuda::SelectArgs&) override;
     bool attend(const DeviceStep& step, cuda::DecodeAttentionArgs& args) override;
-    void fill(int layer, const char* report, std::span<const int> active, LayerRecord& out, StepRecord& record,
+    void fill(LayerId layer, const char* report, std::span<const RowId> active, LayerRecord& out, StepRecord& record,
               std::size_t) const override {
         report_.fill(layer, report, active, out, record, Origin::QueryAgnostic,
-                     [&](int sequence, std::int32_t newest) { return firstRecent(sequence, newest); });
+                     [&](RowId sequence, std::int32_t newest) { return firstRecent(sequence, newest); });
     }
 
 protected:
     /// capacity: most tokens that a KV head retains at a time.
     KeepingSelector(const DeviceSelectorContext& context, int capacity, bool countsMass);
     /// See TokenReport::FirstRecent.
-    virtual std::int32_t firstRecent(int /*sequence*/, std::int32_t newest) const { return newest + 1; }
+    virtual std::int32_t firstRecent(RowId /*sequence*/, std::int32_t newest) const { return newest + 1; }
     /// Sets how the token of a decode step enters the store; see cuda::KeepTokenArgs.
     virtual void comes(cuda::KeepTokenArgs&) const {}
 
     /// The prompt of one sequence in one layer, as promptDone gets it.
     struct Prompt {
-        int layer, sequence;
+        LayerId layer;
+        RowId sequence;
         const __nv_bfloat16* blocks;
         std::int64_t headStride;
     };
@@ -41,12 +42,14 @@ protected:
     /// Puts the listed tokens (null: none) and the tokens [tailFirst, tailEnd) into the store. scored: stores
     /// promptScores_ with them.
     void keep(const Prompt& prompt, const cuda::TokenLists* listed, bool scored, int tailFirst, int tailEnd);
-    const cuda::KeptTokens& kept(int layer) const { return kept_[layer]; }
+    const cuda::KeptTokens& kept(LayerId layer) const { return kept_[layer]; }
     /// Index of a sequence's first token among the eviction scores. The scores of its heads are tokenStride apart.
-    std::int64_t firstToken(int sequence) const;
-    std::int64_t tokenStride(int sequence) const;
-    const float* evictionScores(int layer) const { return context_.layers[layer].index.tokenScores; }
-    const float* biases(int layer) const { return context_.spec.bias.scale != 0.f ? evictionScores(layer) : nullptr; }
+    std::int64_t firstToken(RowId sequence) const;
+    std::int64_t tokenStride(RowId sequence) const;
+    const float* evictionScores(LayerId layer) const { return context_.layers[layer].index.tokenScores; }
+    const float* biases(LayerId layer) const {
+        return context_.spec.bias.scale != 0.f ? evictionScores(layer) : nullptr;
+    }
 
     const DeviceSelectorContext context_;
     const int capacity_, mostTokens_; // mostTokens_: tokens of the longest sequence
@@ -58,7 +61,7 @@ private:
     const bool countsMass_;
     const int blocks_; // number of blocks of a head's store
     const TokenReport report_;
-    Numbered<cuda::KeptTokens> kept_;                             // [layer]
+    PerLayer<cuda::KeptTokens> kept_;
     std::int64_t *packedFirst_ = nullptr, *placeFirst_ = nullptr; // [heads] a head's first block and place
     float* partial_ = nullptr;
 };

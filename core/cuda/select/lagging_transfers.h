@@ -18,24 +18,25 @@ namespace kvscope {
 class LaggingTransfers {
 public:
     /// layers: the offloaded layers, ascending. blocks: thread blocks of a transfer.
-    void open(std::vector<int> layers, int blocks);
+    void open(std::vector<LayerId> layers, int blocks);
     bool any() const { return !layers_.empty(); }
-    const std::vector<int>& layers() const { return layers_; }
+    const std::vector<LayerId>& layers() const { return layers_; }
     /// The first layer whose transfers start when the next step begins ("cross" into it).
-    int firstCrossing() const { return firstCrossing_; }
-    bool crosses(int layer) const { return layer >= firstCrossing_; }
+    LayerId firstCrossing() const { return firstCrossing_; }
+    bool crosses(LayerId layer) const { return layer >= firstCrossing_; }
 
     /// Starts a layer's transfer on the side stream, after everything that `launch` has so far.
-    void send(const cuda::Launch& launch, int layer, const cuda::GatherArgs& args);
+    void send(const cuda::Launch& launch, LayerId layer, const cuda::GatherArgs& args);
     /// @return how kernels that need a layer's blocks are launched. If the layer crosses, they wait for its transfer.
-    cuda::Launch join(const cuda::Launch& launch, int layer);
+    cuda::Launch join(const cuda::Launch& launch, LayerId layer);
     /// @return how the kernel after the last use of blocks in the step is launched: it waits for all transfers sent.
     cuda::Launch joinAll(const cuda::Launch& launch) { return side_.join(launch); }
 
 private:
-    std::vector<int> layers_;
-    int firstCrossing_ = 0, blocks_ = 0;
-    Numbered<cuda::Event> arrived_; // [layer], set for layers that cross
+    std::vector<LayerId> layers_;
+    LayerId firstCrossing_{};
+    int blocks_ = 0;
+    PerLayer<cuda::Event> arrived_; // set for layers that cross
     SideStream side_;
 };
 

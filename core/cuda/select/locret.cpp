@@ -36,7 +36,8 @@ public:
     void plan(DeviceArena& arena) override;
     void begin() override;
     bool attendPrompt(const DevicePromptChunk& chunk, const cuda::PrefillAttentionArgs& args) override;
-    void promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* blocks, std::int64_t headStride) override;
+    void promptDone(LayerId layer, RowId sequence, int tokens, const __nv_bfloat16* blocks,
+                    std::int64_t headStride) override;
     void append(const DeviceStep& step) override {
         if (!context_.layers[step.layer].ownTier) return;
         cuda::RetainingArgs args = scoring(step.layer, context_.rows(), step.qkv, stepHidden_);
@@ -51,20 +52,20 @@ private:
         return std::min(values.integer("budget_tokens"),
                         *std::max_element(context.maxTokens.begin(), context.maxTokens.end()));
     }
-    std::int32_t firstRecent(int, std::int32_t newest) const override { return newest - local_ + 1; }
+    std::int32_t firstRecent(RowId, std::int32_t newest) const override { return newest - local_ + 1; }
     void comes(cuda::KeepTokenArgs& args) const override {
         args.newScores = stepScores_;
         args.stays = local_;
     }
-    cuda::RetainingArgs scoring(int layer, int n, const float* rows, float* hidden) const {
+    cuda::RetainingArgs scoring(LayerId layer, int n, const float* rows, float* hidden) const {
         cuda::RetainingArgs args;
         args.n = n;
         args.inputs = weights_.inputs;
         args.width = weights_.width;
         args.kvHeads = context_.shape.kvHeads;
         args.rows = rows;
-        args.in = RowsOf(in_, weights_.inOf(LayerId{0}).size())[layer];
-        args.out = RowsOf(out_, weights_.outOf(LayerId{0}).size())[layer];
+        args.in = RowsOf(in_, weights_.inOf(LayerId{0}).size())[int(layer)];
+        args.out = RowsOf(out_, weights_.outOf(LayerId{0}).size())[int(layer)];
         args.hidden = hidden;
         return args;
     }
@@ -157,7 +158,7 @@ bool Locret::attendPrompt(const DevicePromptChunk& chunk, const cuda::PrefillAtt
     pack.packedBlocks = listedBlocks_;
     if (packedBias_ != nullptr) {
         pack.bias = biases(chunk.layer);
-        pack.biasFirst = context_.tables.tokenFirst + chunk.sequence * context_.shape.kvHeads;
+        pack.biasFirst = context_.tables.tokenFirst + int(chunk.sequence) * context_.shape.kvHeads;
         pack.packedBias = packedBias_;
     }
     cuda::PrefillAttentionArgs piece = args;
@@ -181,7 +182,8 @@ bool Locret::attendPrompt(const DevicePromptChunk& chunk, const cuda::PrefillAtt
     return true;
 }
 
-void Locret::promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* blocks, std::int64_t headStride) {
+void Locret::promptDone(LayerId layer, RowId sequence, int tokens, const __nv_bfloat16* blocks,
+                        std::int64_t headStride) {
     if (!context_.layers[layer].ownTier) return;
     const Prompt prompt{layer, sequence, blocks, headStride};
     if (listCount_ == 0) { // a filled context: no prompt was read, so no token has a score

@@ -17,16 +17,14 @@ public:
     void plan(DeviceArena& arena) override {
         std::size_t tokens = 0;
         for (const int most : context_.maxTokens)
-            tokens += std::size_t(context_.spec.grid.blocks(most)) * std::size_t(context_.spec.blockSize);
-        for (std::size_t layer = 0; layer < keys_.size(); ++layer)
+            tokens += Elements(context_.spec.grid.blocks(most), context_.spec.blockSize);
+        for (const LayerId layer : keys_.ids())
             if (context_.layers[layer].sparse)
-                arena.plan(keys_[layer], tokens * std::size_t(indexer_.dim),
-                           {"index_keys", "the indexer's keys", Holds::Index});
-        const auto rows =
-            std::size_t(std::max(context_.rows(), std::min(context_.promptChunk, BatchLayout::kSparsePrefillRows)));
-        arena.plan(projected_, rows * std::size_t(projectedWidth()), "the indexer's queries");
-        arena.plan(queries_, rows * std::size_t(indexer_.heads * indexer_.dim), "the indexer's queries");
-        arena.plan(scores_, rows * std::size_t(context_.shape.kvHeads) * std::size_t(context_.maxBlocks), "selections");
+                arena.plan(keys_[layer], {tokens, indexer_.dim}, {"index_keys", "the indexer's keys", Holds::Index});
+        const int rows = std::max(context_.rows(), std::min(context_.promptChunk, BatchLayout::kSparsePrefillRows));
+        arena.plan(projected_, {rows, projectedWidth()}, "the indexer's queries");
+        arena.plan(queries_, {rows, indexer_.heads, indexer_.dim}, "the indexer's queries");
+        arena.plan(scores_, {rows, context_.shape.kvHeads, context_.maxBlocks}, "selections");
     }
 
     void append(const DeviceStep& step) override { place(step.layer, step.x, tokensOf(step)); }
@@ -35,7 +33,7 @@ public:
         args.marks.pooling = step.poolingMark;
     }
     void choosePrompt(const DevicePromptChunk& piece, cuda::SelectArgs& args) override {
-        const cuda::IndexedTokens tokens{piece.n, args.position, nullptr, true, piece.sequence};
+        const cuda::IndexedTokens tokens{piece.n, args.position, nullptr, true, int(piece.sequence)};
         place(piece.layer, piece.x, tokens);
         score(piece.layer, tokens, context_.spec.grid.blocks(piece.first + piece.n), nullptr, args);
     }
@@ -43,19 +41,16 @@ public:
 private:
     int projectedWidth() const { return (indexer_.heads + 1) * indexer_.dim; }
     cuda::IndexedTokens tokensOf(const DeviceStep& step) const { return {context_.rows(), step.position, step.active}; }
-    cuda::BlockIndex indexOf(int layer) const {
-        return {indexer_.heads,
-                indexer_.dim,
-                context_.shape.kvHeads,
-                context_.shape.blockSize,
-                context_.tables.tokenFirst,
-                keys_[std::size_t(layer)]};
+    cuda::BlockIndex indexOf(LayerId layer) const {
+        return {
+            indexer_.heads, indexer_.dim, context_.shape.kvHeads, context_.shape.blockSize, context_.tables.tokenFirst,
+            keys_[layer]};
     }
 
     /// Makes the queries of the tokens, and their keys. x: [tokens.n, hidden]
-    void place(int layer, const float* x, const cuda::IndexedTokens& tokens) {
+    void place(LayerId layer, const float* x, const cuda::IndexedTokens& tokens) {
         const ModelConfig& config = context_.config;
-        const DeviceLayer& weights = context_.weights.layers[std::size_t(layer)];
+        const DeviceLayer& weights = context_.weights.layers[layer];
         context_.linear->run(weights.blockIndexer.projection, x, config.hidden, tokens.n,
                              {weights.inputNorm, config.streamNormEps()},
                              {projected_, projectedWidth(), false, nullptr, nullptr});
@@ -75,7 +70,7 @@ private:
         cuda::placeInBlockIndex(context_.launch, args);
     }
     /// blocks: that the tokens see at most
-    void score(int layer, const cuda::IndexedTokens& tokens, int blocks, std::uint64_t* mark,
+    void score(LayerId layer, const cuda::IndexedTokens& tokens, int blocks, std::uint64_t* mark,
                cuda::SelectArgs& select) {
         cuda::BlockIndexScoreArgs args;
         args.index = indexOf(layer);
@@ -92,7 +87,7 @@ private:
 
     const DeviceSelectorContext context_;
     const BlockIndexer& indexer_;
-    std::vector<__nv_bfloat16*> keys_; // [layer][tokens, dim]; null where a layer attends to everything
+    PerLayer<__nv_bfloat16*> keys_; // [tokens, dim] each; null where a layer attends to everything
     // Of the tokens that were placed last: [tokens, (heads + 1)*dim], [tokens, heads*dim], [tokens, kvHeads, maxBlocks]
     float *projected_ = nullptr, *queries_ = nullptr, *scores_ = nullptr;
 };

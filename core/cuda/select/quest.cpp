@@ -17,7 +17,7 @@ public:
                  context.spec.rangeReduce == GroupReduce::Max ? cuda::PageScore::Largest : cuda::PageScore::Sum) {}
 
     void plan(DeviceArena& arena) override { pages_.plan(arena); }
-    void promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* blocks,
+    void promptDone(LayerId layer, RowId sequence, int tokens, const __nv_bfloat16* blocks,
                     std::int64_t headStride) override {
         if (context_.layers[layer].sparse) pages_.promptDone(layer, sequence, tokens, blocks, headStride);
     }
@@ -47,7 +47,7 @@ public:
 
     void plan(DeviceArena& arena) override;
     void begin() override;
-    void promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* blocks,
+    void promptDone(LayerId layer, RowId sequence, int tokens, const __nv_bfloat16* blocks,
                     std::int64_t headStride) override {
         if (pages_ && context_.layers[layer].sparse) pages_->promptDone(layer, sequence, tokens, blocks, headStride);
     }
@@ -59,7 +59,7 @@ public:
     // The report has the mass of what each query head attended to, not of the united blocks.
     std::size_t reportBytes() const override { return mass_.bytes(); }
     void after(const DeviceStep& step) override { mass_.measure(step, step.report); }
-    void fill(int, const char* report, std::span<const int>, LayerRecord&, StepRecord& record,
+    void fill(LayerId, const char* report, std::span<const RowId>, LayerRecord&, StepRecord& record,
               std::size_t firstSelection) const override {
         mass_.fill(report, record, firstSelection);
     }

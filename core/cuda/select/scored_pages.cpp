@@ -4,7 +4,7 @@ namespace kvscope {
 
 void ScoredPages::plan(DeviceArena& arena) {
     constexpr MemoryKind kDigests("digests", "page digests", Holds::Index);
-    for (std::size_t i = 0; i < layers_.size(); ++i) {
+    for (const LayerId i : layers_.ids()) {
         if (!context_.layers[i].sparse) continue;
         arena.plan(layers_[i].digests, {context_.allBlocks(), 2, context_.shape.dim}, kDigests);
         arena.plan(layers_[i].openPage, {context_.heads(), context_.shape.blockSize, context_.shape.dim}, kDigests);
@@ -13,9 +13,9 @@ void ScoredPages::plan(DeviceArena& arena) {
     arena.plan(scores_, {context_.rows(), lists, context_.maxBlocks}, "selections");
 }
 
-void ScoredPages::promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* blocks,
+void ScoredPages::promptDone(LayerId layer, RowId sequence, int tokens, const __nv_bfloat16* blocks,
                              std::int64_t headStride) const {
-    cuda::digestPrompt(context_.launch, digestsOf(layer), sequence, tokens, blocks, headStride);
+    cuda::digestPrompt(context_.launch, digestsOf(layer), int(sequence), tokens, blocks, headStride);
 }
 
 void ScoredPages::append(const DeviceStep& step) const {
@@ -30,7 +30,7 @@ void ScoredPages::append(const DeviceStep& step) const {
     cuda::appendToPages(context_.launch, args);
 }
 
-cuda::PageScoreArgs ScoredPages::scoreArgs(int layer) const {
+cuda::PageScoreArgs ScoredPages::scoreArgs(LayerId layer) const {
     cuda::PageScoreArgs args;
     args.pages = digestsOf(layer);
     args.shared = shared_;
@@ -40,7 +40,7 @@ cuda::PageScoreArgs ScoredPages::scoreArgs(int layer) const {
     return args;
 }
 
-cuda::PageScoreArgs ScoredPages::stepArgs(const DeviceStep& step, int layer, const __nv_bfloat16* q) const {
+cuda::PageScoreArgs ScoredPages::stepArgs(const DeviceStep& step, LayerId layer, const __nv_bfloat16* q) const {
     cuda::PageScoreArgs args = scoreArgs(layer);
     args.rows = context_.rows();
     args.position = step.position;
@@ -55,16 +55,16 @@ void ScoredPages::score(const DeviceStep& step) const {
     cuda::scorePages(context_.launch, args);
 }
 
-void ScoredPages::scoreAhead(const DeviceStep& step, int target, const __nv_bfloat16* q) const {
+void ScoredPages::scoreAhead(const DeviceStep& step, LayerId target, const __nv_bfloat16* q) const {
     cuda::PageScoreArgs args = stepArgs(step, target, q);
     args.unseen = 1;
     cuda::scorePages(context_.launch, args);
 }
 
-void ScoredPages::scoreAt(int layer, int sequence, int position, const __nv_bfloat16* q) const {
+void ScoredPages::scoreAt(LayerId layer, RowId sequence, int position, const __nv_bfloat16* q) const {
     cuda::PageScoreArgs args = scoreArgs(layer);
     args.rows = 1;
-    args.firstSequence = sequence;
+    args.firstSequence = int(sequence);
     args.at = position;
     args.q = q;
     cuda::scorePages(context_.launch, args);

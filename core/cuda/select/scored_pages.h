@@ -13,13 +13,14 @@ public:
         : context_(context), cuboidMean_(cuboidMean), score_(score), shared_(shared), layers_(context.config.layers) {}
 
     void plan(DeviceArena& arena);
-    void promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* blocks, std::int64_t headStride) const;
+    void promptDone(LayerId layer, RowId sequence, int tokens, const __nv_bfloat16* blocks,
+                    std::int64_t headStride) const;
     void append(const DeviceStep& step) const;
     /// Scores the pages of a layer: by the queries of a step; by queries [rows, queryHeads*dim] that are guessed for a
     /// layer without the step's token; or by the query [queryHeads*dim] of one sequence at a position.
     void score(const DeviceStep& step) const;
-    void scoreAhead(const DeviceStep& step, int target, const __nv_bfloat16* q) const;
-    void scoreAt(int layer, int sequence, int position, const __nv_bfloat16* q) const;
+    void scoreAhead(const DeviceStep& step, LayerId target, const __nv_bfloat16* q) const;
+    void scoreAt(LayerId layer, RowId sequence, int position, const __nv_bfloat16* q) const;
 
     int sets() const { return context_.shape.kvHeads / shared_; }
     const float* scores() const { return scores_; } // [rows, sets() or queryHeads, maxBlocks]
@@ -29,18 +30,18 @@ private:
         __half* digests = nullptr;         // [blocks, 2, dim]
         __nv_bfloat16* openPage = nullptr; // [rows*kvHeads, blockSize, dim]
     };
-    cuda::PageDigests digestsOf(int layer) const {
+    cuda::PageDigests digestsOf(LayerId layer) const {
         const Layer& of = layers_[layer];
         return {context_.shape, cuboidMean_, of.digests, of.openPage, context_.tables.blockFirst};
     }
-    cuda::PageScoreArgs scoreArgs(int layer) const;
-    cuda::PageScoreArgs stepArgs(const DeviceStep& step, int layer, const __nv_bfloat16* q) const;
+    cuda::PageScoreArgs scoreArgs(LayerId layer) const;
+    cuda::PageScoreArgs stepArgs(const DeviceStep& step, LayerId layer, const __nv_bfloat16* q) const;
 
     const DeviceSelectorContext& context_;
     const bool cuboidMean_;
     const cuda::PageScore score_;
     const int shared_;
-    Numbered<Layer> layers_;
+    PerLayer<Layer> layers_;
     float* scores_ = nullptr;
 };
 

@@ -19,15 +19,16 @@ public:
     void begin() override;
     std::size_t reportBytes() const override;
     void prompt(const DevicePromptChunk& chunk) override;
-    void promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* blocks, std::int64_t headStride) override;
-    std::int64_t storedBytes(int, int sequence) const override {
+    void promptDone(LayerId layer, RowId sequence, int tokens, const __nv_bfloat16* blocks,
+                    std::int64_t headStride) override;
+    std::int64_t storedBytes(LayerId, RowId sequence) const override {
         return context_.offload ? std::int64_t(tables_.counts[sequence].chunks) * context_.shape.kvHeads * chunkBytes()
                                 : 0;
     }
     void append(const DeviceStep& step) override;
     void choose(const DeviceStep& step, cuda::SelectArgs&) override;
     bool attend(const DeviceStep& step, cuda::DecodeAttentionArgs& args) override;
-    void fill(int layer, const char* report, std::span<const int> active, LayerRecord& out, StepRecord& record,
+    void fill(LayerId layer, const char* report, std::span<const RowId> active, LayerRecord& out, StepRecord& record,
               std::size_t firstSelection) const override;
 
 private:
@@ -40,10 +41,10 @@ private:
     };
     /// Where the parts of a sequence or of a head begin in the arrays of a layer.
     struct Tables {
-        Numbered<cuda::ShadowCounts> counts;             // [sequence]
+        PerRow<cuda::ShadowCounts> counts;
         std::vector<std::int64_t> chunkFirst, poolFirst; // [sequence, KV head]
-        Numbered<std::int64_t> tokenFirst;               // [sequence]
-        std::vector<std::int64_t> poolTokenFirst;        // [sequence, KV head]
+        PerRow<std::int64_t> tokenFirst;
+        std::vector<std::int64_t> poolTokenFirst; // [sequence, KV head]
     };
     struct TablesOnDevice { // the same in device memory
         cuda::ShadowCounts* counts = nullptr;
@@ -67,28 +68,28 @@ private:
         cuda::ShadowMiss* misses = nullptr;
         float *logits = nullptr, *partialSums = nullptr, *partial = nullptr;
     };
-    cuda::ShadowMemory memoryOf(int layer) const;
-    cuda::ShadowChoiceArgs choiceOf(int layer) const;
-    cuda::ShadowFetchArgs fetchOf(int layer) const;
+    cuda::ShadowMemory memoryOf(LayerId layer) const;
+    cuda::ShadowChoiceArgs choiceOf(LayerId layer) const;
+    cuda::ShadowFetchArgs fetchOf(LayerId layer) const;
     /// Bytes of the values of one chunk of one KV head.
     std::int64_t chunkBytes() const { return std::int64_t(chunkValues() * sizeof(__nv_bfloat16)); }
     Elements chunkValues() const { return {budget_.chunk, context_.shape.dim}; }
     /// Bytes of a layer's report: what it says of all heads, and its list of chosen chunks.
     std::size_t headBytes() const { return heads_.size() * sizeof(cuda::ShadowHeadReport); }
     std::size_t listBytes() const { return chosenAt_.size() * sizeof(PackedBlock); }
-    std::int32_t selectHead(int layer, int sequence, int kvHead, const char* report, StepRecord& record,
+    std::int32_t selectHead(LayerId layer, RowId sequence, KvHeadId kvHead, const char* report, StepRecord& record,
                             LayerRecord& out) const;
 
     const DeviceSelectorContext context_;
     const select::ChunkBudget budget_;
     const int width_, rank_, paddedRank_;
-    const Extents<int, int> heads_; // [sequence, KV head]
+    const Extents<RowId, KvHeadId> heads_;
     Tables tables_;
     TablesOnDevice onDevice_;
     Most most_;
     Totals totals_;
-    Extents<int, int, int> chosenAt_, outlierAt_; // [sequence, KV head, most_.chosen] and [.., most_.outliers]
-    Numbered<Layer> layers_;
+    Extents<RowId, KvHeadId, int> chosenAt_, outlierAt_; // the last is of most_.chosen, of most_.outliers
+    PerLayer<Layer> layers_;
     __nv_bfloat16* store_ = nullptr; // host memory: the values of all layers, where something is offloaded
     PromptScratch promptScratch_;
     StepScratch stepScratch_;
@@ -98,7 +99,7 @@ DeviceShadowKv::DeviceShadowKv(const ParameterValues& values, const DeviceSelect
     : context_(context), budget_(values), width_(context.shape.kvHeads * context.shape.dim),
       rank_(select::rankOf(values.integer("rank"), width_)), paddedRank_((rank_ + 15) / 16 * 16),
       heads_(context.rows(), context.shape.kvHeads), layers_(context.config.layers) {
-    for (std::size_t s = 0; s < context.maxTokens.size(); ++s) {
+    for (const RowId s : context.maxTokens.ids()) {
         const int tokens = context.promptTokens[s];
         cuda::ShadowCounts& counts = tables_.counts.emplace_back();
         counts.chunks = std::max(0, tokens / budget_.chunk - budget_.local);
@@ -122,8 +123,8 @@ DeviceShadowKv::DeviceShadowKv(const ParameterValues& values, const DeviceSelect
             totals_.poolBlocks += poolBlocks;
         }
     }
-    chosenAt_ = Extents<int, int, int>(context.rows(), context.shape.kvHeads, most_.chosen);
-    outlierAt_ = Extents<int, int, int>(context.rows(), context.shape.kvHeads, most_.outliers);
+    chosenAt_ = Extents<RowId, KvHeadId, int>(context.rows(), context.shape.kvHeads, most_.chosen);
+    outlierAt_ = Extents<RowId, KvHeadId, int>(context.rows(), context.shape.kvHeads, most_.outliers);
 }
 
 void DeviceShadowKv::plan(DeviceArena& arena) {
@@ -190,7 +191,7 @@ void DeviceShadowKv::begin() {
         shift.push_back(counts.fixedTokens - counts.firstLocalToken);
     upload(onDevice_.poolShift, shift);
     const Elements layerValues(totals_.chunks, chunkValues());
-    for (std::size_t i = 0; i < layers_.size(); ++i) {
+    for (const LayerId i : layers_.ids()) {
         Layer& layer = layers_[i];
         layer.outliers.resize(outlierAt_.size());
         cuda::check(
@@ -199,7 +200,8 @@ void DeviceShadowKv::begin() {
             "preparing the slot maps");
         if (!context_.offload || layerValues == 0) continue;
         void* seen = nullptr;
-        cuda::check(cudaHostGetDevicePointer(&seen, store_ + i * layerValues, 0), "mapping the values' store");
+        cuda::check(cudaHostGetDevicePointer(&seen, RowsOf(store_, layerValues)[int(i)], 0),
+                    "mapping the values' store");
         layer.values = static_cast<__nv_bfloat16*>(seen);
     }
 }
@@ -211,7 +213,7 @@ std::size_t DeviceShadowKv::reportBytes() const {
     return (bytes + 15) / 16 * 16;
 }
 
-cuda::ShadowMemory DeviceShadowKv::memoryOf(int layer) const {
+cuda::ShadowMemory DeviceShadowKv::memoryOf(LayerId layer) const {
     const Layer& of = layers_[layer];
     cuda::ShadowMemory memory;
     memory.shape = context_.shape;
@@ -237,7 +239,7 @@ cuda::ShadowMemory DeviceShadowKv::memoryOf(int layer) const {
     return memory;
 }
 
-cuda::ShadowChoiceArgs DeviceShadowKv::choiceOf(int layer) const {
+cuda::ShadowChoiceArgs DeviceShadowKv::choiceOf(LayerId layer) const {
     cuda::ShadowChoiceArgs args;
     args.memory = memoryOf(layer);
     args.scale = context_.config.attentionScale();
@@ -249,7 +251,7 @@ cuda::ShadowChoiceArgs DeviceShadowKv::choiceOf(int layer) const {
     return args;
 }
 
-cuda::ShadowFetchArgs DeviceShadowKv::fetchOf(int layer) const {
+cuda::ShadowFetchArgs DeviceShadowKv::fetchOf(LayerId layer) const {
     cuda::ShadowFetchArgs args;
     args.memory = memoryOf(layer);
     args.misses = stepScratch_.misses;
@@ -275,7 +277,7 @@ void DeviceShadowKv::prompt(const DevicePromptChunk& chunk) {
                 "keeping the last query");
 }
 
-void DeviceShadowKv::promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* blocks,
+void DeviceShadowKv::promptDone(LayerId layer, RowId sequence, int tokens, const __nv_bfloat16* blocks,
                                 std::int64_t headStride) {
     const cuda::ShadowCounts& counts = tables_.counts[sequence];
     Layer& of = layers_[layer];
@@ -284,7 +286,7 @@ void DeviceShadowKv::promptDone(int layer, int sequence, int tokens, const __nv_
             cuda::keepBlockKeys(context_.launch, context_.shape, blocks, headStride, tokens, promptScratch_.keys);
         cuda::ShadowRankArgs rank;
         rank.memory = memoryOf(layer);
-        rank.sequence = sequence;
+        rank.sequence = int(sequence);
         rank.tokens = tokens;
         rank.rank = rank_;
         rank.tokenFirst = tables_.tokenFirst[sequence];
@@ -297,7 +299,7 @@ void DeviceShadowKv::promptDone(int layer, int sequence, int tokens, const __nv_
     }
     cuda::ShadowPromptArgs enter;
     enter.memory = memoryOf(layer);
-    enter.sequence = sequence;
+    enter.sequence = int(sequence);
     enter.tokens = tokens;
     enter.counts = counts;
     enter.blocks = blocks;
@@ -313,12 +315,12 @@ void DeviceShadowKv::promptDone(int layer, int sequence, int tokens, const __nv_
     // The device tier gets the chunks that the query of the last prompt token chooses.
     cuda::ShadowChoiceArgs choice = choiceOf(layer);
     choice.rows = 1;
-    choice.firstSequence = sequence;
+    choice.firstSequence = int(sequence);
     choice.q = promptScratch_.lastQuery;
     cuda::chooseChunks(context_.launch, choice);
     cuda::ShadowFetchArgs fetch = fetchOf(layer);
     fetch.rows = 1;
-    fetch.firstSequence = sequence;
+    fetch.firstSequence = int(sequence);
     cuda::fetchChunks(context_.launch, fetch);
 }
 
@@ -371,17 +373,17 @@ bool DeviceShadowKv::attend(const DeviceStep& step, cuda::DecodeAttentionArgs& a
 }
 
 /// @return how many of the chunks the step before had selected too; -1 in a sequence's first step
-std::int32_t DeviceShadowKv::selectHead(int layer, int sequence, int kvHead, const char* report, StepRecord& record,
-                                        LayerRecord& out) const {
+std::int32_t DeviceShadowKv::selectHead(LayerId layer, RowId sequence, KvHeadId kvHead, const char* report,
+                                        StepRecord& record, LayerRecord& out) const {
     const cuda::ShadowCounts& counts = tables_.counts[sequence];
     const char* at = report + sizeof(cuda::ShadowReport);
     const cuda::ShadowHeadReport& head =
         reinterpret_cast<const cuda::ShadowHeadReport*>(at)[heads_.offset(sequence, kvHead)];
     const int firstLocal = counts.chunks, newest = head.position / budget_.chunk, local = newest + 1 - firstLocal;
     SelectionRecord selection;
-    selection.layer = layer;
-    selection.sequence = sequence;
-    selection.kvHead = kvHead;
+    selection.layer = int(layer);
+    selection.sequence = int(sequence);
+    selection.kvHead = int(kvHead);
     selection.selected = counts.chosen + counts.outliers + local;
     selection.misses = context_.offload ? head.missed : 0;
     selection.hits = selection.selected - selection.misses;
@@ -419,13 +421,13 @@ std::int32_t DeviceShadowKv::selectHead(int layer, int sequence, int kvHead, con
     return selection.kept;
 }
 
-void DeviceShadowKv::fill(int layer, const char* report, std::span<const int> active, LayerRecord& out,
+void DeviceShadowKv::fill(LayerId layer, const char* report, std::span<const RowId> active, LayerRecord& out,
                           StepRecord& record, std::size_t) const {
     if (report == nullptr) return;
     bool defined = !active.empty();
     int kept = 0;
-    for (const int sequence : active)
-        for (int g = 0; g < context_.shape.kvHeads; ++g) {
+    for (const RowId sequence : active)
+        for (const KvHeadId g : idsUpTo<KvHeadId>(context_.shape.kvHeads)) {
             const std::int32_t mine = selectHead(layer, sequence, g, report, record, out);
             defined &= mine >= 0;
             kept += std::max(mine, 0);

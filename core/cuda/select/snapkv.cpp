@@ -24,22 +24,23 @@ public:
         arena.plan(votes_, {context_.shape.kvHeads, mostTokens_}, "prompt scores");
     }
     void prompt(const DevicePromptChunk& chunk) override;
-    void promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* blocks, std::int64_t headStride) override;
+    void promptDone(LayerId layer, RowId sequence, int tokens, const __nv_bfloat16* blocks,
+                    std::int64_t headStride) override;
 
 private:
     static int mostKept(const ParameterValues& values, const DeviceSelectorContext& context) {
         int most = 1;
-        for (std::size_t s = 0; s < context.maxTokens.size(); ++s) {
+        for (const RowId s : context.maxTokens.ids()) {
             const int generated = context.maxTokens[s] - context.promptTokens[s];
             most = std::max(most, std::min(context.maxTokens[s], values.integer("capacity_tokens") + generated));
         }
         return most;
     }
-    std::int32_t firstRecent(int sequence, std::int32_t) const override { return firstRecent_[sequence]; }
+    std::int32_t firstRecent(RowId sequence, std::int32_t) const override { return firstRecent_[sequence]; }
 
     const int promptCapacity_, window_, kernel_;
     const bool average_;
-    Numbered<int> firstRecent_;        // [sequence]
+    PerRow<int> firstRecent_;
     __nv_bfloat16* queries_ = nullptr; // [window, queryHeads, dim] of the prompt that is being read
     float* logSums_ = nullptr;         // [window, queryHeads]
     double* votes_ = nullptr;          // [kvHeads, mostTokens_]
@@ -57,7 +58,8 @@ void SnapKv::prompt(const DevicePromptChunk& chunk) {
     keep(logSums_, chunk.logSums, context_.shape.queryHeads);
 }
 
-void SnapKv::promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* blocks, std::int64_t headStride) {
+void SnapKv::promptDone(LayerId layer, RowId sequence, int tokens, const __nv_bfloat16* blocks,
+                        std::int64_t headStride) {
     const int before = tokens - std::min(window_, tokens); // number of tokens that the window votes for
     firstRecent_[sequence] = before;
     const Prompt prompt{layer, sequence, blocks, headStride};

@@ -16,7 +16,7 @@ void TokenLabels::plan(DeviceArena& arena) {
     const int heads = context_.heads();
     const int mostTokens = *std::max_element(context_.maxTokens.begin(), context_.maxTokens.end());
     const std::int64_t stride = (std::int64_t(mostTokens) + 31) / 32 * 32;
-    for (std::size_t i = 0; i < layers_.size(); ++i) {
+    for (const LayerId i : layers_.ids()) {
         if (!context_.layers[i].sparse) continue;
         cuda::LabelStore& labels = layers_[i];
         labels.channels = channels_;
@@ -36,12 +36,13 @@ void TokenLabels::plan(DeviceArena& arena) {
 }
 
 void TokenLabels::begin() {
-    for (int i = 0; calibrated_ && i < context_.config.layers; ++i) {
+    if (!calibrated_) return;
+    for (const LayerId i : layers_.ids()) {
         if (!context_.layers[i].sparse) continue;
         std::vector<std::int32_t> channels;
         for (int head = 0; head < context_.heads(); ++head) {
-            const auto best = select::bestChannels(calibrated_->of(byMean() ? calibrated_->mean : calibrated_->max,
-                                                                   LayerId{i}, KvHeadId{head % context_.shape.kvHeads}),
+            const auto best = select::bestChannels(calibrated_->of(byMean() ? calibrated_->mean : calibrated_->max, i,
+                                                                   KvHeadId{head % context_.shape.kvHeads}),
                                                    channels_);
             for (const std::int32_t channel : best) channels.push_back(deviceChannel(context_.config, channel));
         }
@@ -74,13 +75,13 @@ void TokenLabels::prompt(const DevicePromptChunk& chunk) const {
     byMean() ? cuda::observeChannels(context_.launch, args) : cuda::observeMaxima(context_.launch, args, maxima_);
 }
 
-void TokenLabels::promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* blocks,
+void TokenLabels::promptDone(LayerId layer, RowId sequence, int tokens, const __nv_bfloat16* blocks,
                              std::int64_t headStride) const {
     if (!calibrated_ && byMean())
-        cuda::pickChannels(context_.launch, sums_, tokens, context_.shape, sequence, of(layer));
+        cuda::pickChannels(context_.launch, sums_, tokens, context_.shape, int(sequence), of(layer));
     else if (!calibrated_)
-        cuda::pickChannelsByMaxima(context_.launch, maxima_, context_.shape, sequence, of(layer));
-    cuda::labelPrompt(context_.launch, {context_.shape, sequence, tokens, blocks, headStride, of(layer)});
+        cuda::pickChannelsByMaxima(context_.launch, maxima_, context_.shape, int(sequence), of(layer));
+    cuda::labelPrompt(context_.launch, {context_.shape, int(sequence), tokens, blocks, headStride, of(layer)});
 }
 
 } // namespace kvscope

@@ -21,10 +21,11 @@ public:
     void begin();
     void prompt(const DevicePromptChunk& chunk) const;
     /// Picks the channels of the sequence and makes the labels of the prompt's keys.
-    void promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* blocks, std::int64_t headStride) const;
+    void promptDone(LayerId layer, RowId sequence, int tokens, const __nv_bfloat16* blocks,
+                    std::int64_t headStride) const;
 
     int channels() const { return channels_; }
-    const cuda::LabelStore& of(int layer) const { return layers_[layer]; }
+    const cuda::LabelStore& of(LayerId layer) const { return layers_[layer]; }
 
 private:
     bool byMean() const { return rule_ == select::ChannelRule::MeanProduct; }
@@ -34,7 +35,7 @@ private:
     const int channels_, bits_;
     const select::ChannelRule rule_;
     std::optional<select::ChannelImportance> calibrated_;
-    Numbered<cuda::LabelStore> layers_;
+    PerLayer<cuda::LabelStore> layers_;
     // Belongs to the prompt that is being read; rule_ says which of the two is used.
     double* sums_ = nullptr;
     float* maxima_ = nullptr;

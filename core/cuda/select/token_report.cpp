@@ -45,24 +45,25 @@ public:
         places_.resize(tokens.size());
         std::iota(places_.begin(), places_.end(), 0);
         if (tokens.empty() || std::is_sorted(tokens.begin(), tokens.end())) return places_;
-        const auto most = std::size_t(*std::max_element(tokens.begin(), tokens.end()));
+        const std::int32_t most = *std::max_element(tokens.begin(), tokens.end());
         marked_.assign(most / 64 + 1, 0);
-        if (placeOf_.size() <= most) placeOf_.resize(most + 1);
+        if (placeOf_.count() <= most) placeOf_.resize(most + 1);
         for (std::size_t i = 0; i < tokens.size(); ++i) {
-            const auto token = std::size_t(tokens[i]);
+            const std::int32_t token = tokens[i];
             marked_[token / 64] |= std::uint64_t(1) << token % 64;
             placeOf_[token] = std::int32_t(i);
         }
         auto to = places_.begin();
-        for (std::size_t word = 0; word < marked_.size(); ++word)
+        for (int word = 0; word < marked_.count(); ++word)
             for (std::uint64_t bits = marked_[word]; bits != 0; bits &= bits - 1)
-                *to++ = placeOf_[word * 64 + std::size_t(std::countr_zero(bits))];
+                *to++ = placeOf_[word * 64 + std::countr_zero(bits)];
         return places_;
     }
 
 private:
-    std::vector<std::int32_t> places_, placeOf_;
-    std::vector<std::uint64_t> marked_;
+    std::vector<std::int32_t> places_;
+    Numbered<std::int32_t> placeOf_; // [token]
+    Numbered<std::uint64_t> marked_; // a bit for each token
 };
 
 } // namespace
@@ -84,20 +85,20 @@ void TokenReport::compare(const DeviceSelectorContext& context, const DeviceStep
     cuda::recordChoice(context.launch, args);
 }
 
-void TokenReport::fill(int layer, const char* report, std::span<const int> active, LayerRecord& out, StepRecord& record,
-                       Origin origin, const FirstRecent& firstRecent) const {
+void TokenReport::fill(LayerId layer, const char* report, std::span<const RowId> active, LayerRecord& out,
+                       StepRecord& record, Origin origin, const FirstRecent& firstRecent) const {
     if (report == nullptr) return;
     const auto* heads = reinterpret_cast<const cuda::SelectionHead*>(report);
     bool keptDefined = true;
     int kept = 0;
     Order order;
-    for (const int sequence : active)
+    for (const RowId sequence : active)
         for (int g = 0; g < kvHeads_; ++g) {
-            const int item = sequence * kvHeads_ + g;
+            const int item = int(sequence) * kvHeads_ + g;
             const cuda::SelectionHead& head = heads[item];
             SelectionRecord selection;
-            selection.layer = layer;
-            selection.sequence = sequence;
+            selection.layer = int(layer);
+            selection.sequence = int(sequence);
             selection.kvHead = g;
             selection.selected = head.selected;
             selection.kept = head.kept;

@@ -31,10 +31,10 @@ public:
     void compare(const DeviceSelectorContext& context, const DeviceStep& step, const Chosen& chosen) const;
 
     /// The first token of a sequence that is chosen for being recent; `newest` is the latest chosen one.
-    using FirstRecent = std::function<std::int32_t(int sequence, std::int32_t newest)>;
+    using FirstRecent = std::function<std::int32_t(RowId sequence, std::int32_t newest)>;
     /// Appends the selections of a layer to `record`. The report may have the tokens in any order. Tokens before
     /// firstRecent get the origin `origin`. Where a head has misses, its only hit is `newest`.
-    void fill(int layer, const char* report, std::span<const int> active, LayerRecord& out, StepRecord& record,
+    void fill(LayerId layer, const char* report, std::span<const RowId> active, LayerRecord& out, StepRecord& record,
               Origin origin, const FirstRecent& firstRecent) const;
 
 private:

@@ -13,26 +13,27 @@ void fill(const CudaSequences& sequences, const CudaEngineOptions& options, cons
     const int sharing = options.changes != nullptr ? options.changes->storedSequences()
                                                    : 0, // only the first `stored` sequences have blocks on the host
         stored = sharing > 0 ? sharing : layout.rows;
-    for (int s = 0; s < layout.rows; ++s)
-        for (int i = 0; i < layers; ++i) {
+    for (const RowId s : idsUpTo<RowId>(layout.rows))
+        for (const LayerId i : sequences.layers.ids()) {
+            const int number = int(s) * layers + int(i);
             const DeviceLayerState& layer = sequences.layers[i];
             const PromptReader::Blocks filled = sequences.prompts.blocksOf(i, s, tokens);
             cuda::fillNormal(filled.blocks, Elements(layout.kvHeads, filled.headStride), 1.f,
-                             seed + std::uint64_t(s * layers + i));
+                             seed + std::uint64_t(number));
             if (layer.index.tokenScores != nullptr)
                 cuda::fillScores(layer.index.tokenScores + layout.tokenFirst[layout.headOf(s)],
                                  Elements(layout.kvHeads, layout.blocks[s], options.spec.blockSize),
-                                 seed ^ std::uint64_t(s * layers + i));
+                                 seed ^ std::uint64_t(number));
             cuda::PromptArgs prompt;
             prompt.shape = layout.shape;
             prompt.index = layer.index;
             prompt.n = tokens;
-            prompt.sequence = s;
+            prompt.sequence = int(s);
             prompt.blocks = filled.blocks;
             prompt.headStride = filled.headStride;
             if (layer.indexed) cuda::indexPrompt(launch, prompt);
             sequences.prompts.finish(filled);
-            if (layer.offloaded && s < stored) sequences.prompts.store(filled, launch.stream);
+            if (layer.offloaded && int(s) < stored) sequences.prompts.store(filled, launch.stream);
             cuda::check(cudaStreamSynchronize(launch.stream), "filling the cache");
         }
     Numbered<std::int32_t> positions(layout.rows, tokens);

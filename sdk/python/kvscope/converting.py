@@ -34,7 +34,7 @@ def from_indexer_topk(arrays: Any, path: str | os.PathLike[str], *, prompt_token
     tokens: all token ids of each sequence, prompt first; None records none.
     layers, layer_numbers: layers of the model, and which of them each indexer layer of the array is; None: they are the model's.
     token_bytes: of a token in the cache, keys and values. What is known of hits, transfers and times is: nothing.
-    Raises ValueError for arrays of another shape.
+    Raises ValueError for arrays of another shape, and for numbers that are no positions.
     """
     sequences = list(arrays) if isinstance(arrays, (list, tuple)) else [arrays]
     prompts = [prompt_tokens] * len(sequences) if isinstance(prompt_tokens, int) else list(prompt_tokens)
@@ -43,6 +43,8 @@ def from_indexer_topk(arrays: Any, path: str | os.PathLike[str], *, prompt_token
         raise ValueError(f"index arrays have shapes {shapes}; give [queries, indexer layers, topk], with equally many layers in all")
     if len(prompts) != len(sequences) or (tokens is not None and len(tokens) != len(sequences)):
         raise ValueError(f"there are {len(sequences)} arrays; give prompt_tokens, and tokens if any, of as many sequences")
+    for array, shape in zip(sequences, shapes):
+        _refuse_places(array, shape, first_position)
     numbers = list(layer_numbers) if layer_numbers is not None else list(range(shapes[0][1]))
     if len(numbers) != shapes[0][1]:
         raise ValueError(f"there are {len(numbers)} layer_numbers for {shapes[0][1]} indexer layers")
@@ -64,6 +66,19 @@ def from_indexer_topk(arrays: Any, path: str | os.PathLike[str], *, prompt_token
                                 step.select(layer, array[at][i], position=[position], seq=[row], unit="token")
                         if tokens is not None and position + 1 < len(tokens[row]):
                             step.tokens(row, position + 1, [int(tokens[row][position + 1])])
+
+
+def _refuse_places(array: Any, shape: tuple[int, ...], first_position: int) -> None:
+    """Raises ValueError where a query that had topk tokens to choose from is said to have chosen later ones."""
+    if not hasattr(array, "max"):
+        return
+    for query in range(max(shape[2] - 1 - first_position, 0), shape[0] if shape[1] * shape[2] else 0):
+        position, last = first_position + query, int(array[query].max())
+        if last > position:
+            raise ValueError(
+                f"the query at position {position} selects token {last}, which comes later: these are no positions. SGLang gives places in its "
+                "KV pool where top-k kernels are fused; start it with SGLANG_DSA_FUSE_TOPK=0"
+            )
 
 
 def index_array(encoded: str, *, queries: int | None = None, layers: int | None = None, topk: int | None = None) -> Any:

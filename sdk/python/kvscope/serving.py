@@ -34,6 +34,7 @@ log = logging.getLogger("kvscope")
 
 _ROWS = 256  # requests of one run; the one after them begins another
 _WAITING = 8  # copies that are under way at most
+_UNSEEN = 64  # decode steps in which no indexer was seen: then it is said
 _TOKEN_LEVEL = 4
 _TOKEN_BYTES = 656  # of DeepSeek's latent cache in FP8: 512 numbers, 16 bytes of scales, 128 bytes rotated
 
@@ -86,6 +87,7 @@ class Served:
         self.off: str | None = None
         self.dropped = 0  # steps, because too many copies were under way
         self.left_out = 0  # rows of requests beyond KVSCOPE_SEQUENCES
+        self._unseen = 0  # decode steps in which no indexer was seen
         self._engine, self._version, self._model = engine, version, model
         self._block_size, self._layers = block_size, layers
         self._limit = _setting("KVSCOPE_SEQUENCES", 4)
@@ -118,6 +120,10 @@ class Served:
         import torch
 
         self._write_ready(wait=False)
+        if not rows:  # such as a forward pass of nothing, which keeps data-parallel ranks in step
+            return
+        if not folded.seen:
+            self.unseen()
         chosen = self._places([row for row in rows if row[0] < folded.buffer.shape[1]])
         if not chosen or not folded.seen:
             return
@@ -137,6 +143,12 @@ class Served:
         self._waiting.append((event, source, layers, chosen))
         if event is None:
             self._write_ready(wait=False)
+
+    def unseen(self) -> None:
+        """A decode step in which no indexer was seen."""
+        self._unseen += 1
+        if self._unseen == _UNSEEN:
+            self.turn_off(f"not recording: no indexer was seen in {_UNSEEN} decode steps; those of this model go another way")
 
     def _places(self, rows: Sequence[tuple[int, Hashable, int]]) -> list[tuple[int, int, int]]:
         """(row of the buffer, row of the run, position) of the requests that are recorded."""
@@ -170,9 +182,12 @@ class Served:
             if self._run is None:
                 self._run = self._begin()
             at, seq, position = (list(column) for column in zip(*rows))
+            behind = torch.arange(chosen.shape[-1]) > torch.tensor(position)[:, None] // self._block_size
             with self._run.step(tokens=len(rows)) as step:
                 for layer in layers:
                     mine = chosen[layer][at]
+                    if bool((mine & behind).any()):
+                        raise ValueError(f"layer {layer} gives tokens behind its query's: other numbers than positions")
                     most = int(mine.sum(-1).max())
                     order = mine.to(torch.uint8).sort(dim=-1, descending=True, stable=True)
                     ids = torch.where(order.values[:, :most].bool(), order.indices[:, :most], -1)
@@ -224,8 +239,13 @@ def _say(engine: str, version: str, missing: str | None) -> None:
 def _module(name: str) -> Any:
     try:
         return importlib.import_module(name)
-    except ImportError:
+    except Exception:  # a part of an engine that cannot be imported here is one that is not there
         return None
+
+
+def _compresses(config: Any) -> bool:
+    """Whether indexers select entries that stand for several tokens, as those of DeepSeek-V4 do."""
+    return any(getattr(config, name, None) for name in ("compress_ratios", "compress_rates"))
 
 
 def _takes(function: Any, *names: str) -> bool:
@@ -251,6 +271,10 @@ class Capturer:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
+    def get_topk(self, *args: Any, **kwargs: Any) -> Any:
+        """What a request that ended gets back; the scheduler asks for it with every capturer. None: the engine's own flag is off."""
+        return self._inner.get_topk(*args, **kwargs) if self._inner is not None else None
+
     def capture(self, layer_id: int, topk_indices: Any, **more: Any) -> None:
         """Called by every layer, within the captured part of a CUDA graph. topk_indices: int32 [rows, topk]."""
         if self._inner is not None:
@@ -263,7 +287,8 @@ class Capturer:
         return self._inner.on_forward_end(forward_batch, *args, **kwargs) if self._inner is not None else None
 
     def _step(self, batch: Any) -> None:
-        if not batch.forward_mode.is_decode() or not _records_here():
+        # A draft model decodes, too, after the model that it drafts for.
+        if not batch.forward_mode.is_decode() or getattr(batch, "spec_info", None) is not None or not _records_here():
             return
         lengths, requests = getattr(batch, "seq_lens_cpu", None), getattr(batch, "rids", None)
         if lengths is None:  # on the device: the host waits for it
@@ -310,6 +335,16 @@ def _hook_sglang(version: str) -> str | None:
     return None
 
 
+def _fused_topk() -> str | None:
+    """The variable that says so, where top-k kernels give places in the KV pool instead of positions; None: they give positions."""
+    known = getattr(_module("sglang.srt.environ"), "envs", None)
+    for name in ("SGLANG_DSA_FUSE_TOPK", "SGLANG_NSA_FUSE_TOPK"):
+        field = getattr(known, name, None)
+        if field is not None and bool(field.get()):
+            return name
+    return None
+
+
 def _sglang_capturer(inner: Any, version: str, given: dict[str, Any]) -> Capturer | None:
     config = given.get("model_config")
     text = getattr(config, "hf_text_config", None)
@@ -318,6 +353,12 @@ def _sglang_capturer(inner: Any, version: str, given: dict[str, Any]) -> Capture
     tokens = getattr(config, "context_len", None) or getattr(text, "max_position_embeddings", None) or given["num_tokens"]
     if not layers or not topk:
         log.warning("kvscope: not recording: the model has no indexer (index_topk)")
+        return None
+    if _compresses(text):
+        log.warning("kvscope: not recording: indexers of this model select compressed entries, not tokens")
+        return None
+    if (fused := _fused_topk()) is not None:
+        log.warning("kvscope: not recording: fused top-k kernels give places in the KV pool, not positions; start the server with %s=0", fused)
         return None
     size = _setting("KVSCOPE_BLOCK", 64)
     served = Served("sglang", version, str(getattr(config, "model_path", "")), size, int(layers))
@@ -329,16 +370,21 @@ def _sglang_capturer(inner: Any, version: str, given: dict[str, Any]) -> Capture
 
 _OP = "sparse_attn_indexer"
 _RUNNER = "vllm.v1.worker.gpu_model_runner"
+_RUNNER_V2 = "vllm.v1.worker.gpu.model_runner"
 
 
 class VllmRecording:
-    """Sees the indexer's op, which writes one buffer for all layers, and the model runner, which knows the requests of its rows."""
+    """Sees the indexer, which writes one buffer for all layers, and the model runner, which knows the requests of its rows.
+
+    A model calls the indexer as an op or as the function that was registered; of the two runners the configuration chooses one.
+    """
 
     def __init__(self, version: str) -> None:
         self._version = version
         self._served: Served | None = None
         self._folded: Folded | None = None
         self._limits: tuple[int, int, int, str] | None = None  # layers, rows, tokens, model
+        self._unseen = 0  # decode steps before the first call of an indexer
         self.off: str | None = None
 
     def wrap_op(self, op: Callable[..., Any]) -> Callable[..., Any]:
@@ -353,12 +399,18 @@ class VllmRecording:
 
         return indexer
 
-    def wrap_execute(self, execute: Callable[..., Any]) -> Callable[..., Any]:
+    def wrap_execute(self, execute: Callable[..., Any], rows_of: Callable[[Any, Any], list[tuple[int, Hashable, int]]]) -> Callable[..., Any]:
+        """rows_of: of a runner and what was scheduled, the decode steps of one token as (row, request, position)."""
+        names = list(inspect.signature(execute).parameters)
+        dummy = names.index("dummy_run") - 2 if "dummy_run" in names else None  # in args, behind runner and scheduler_output
+
         @functools.wraps(execute)
         def execute_model(runner: Any, scheduler_output: Any, *args: Any, **kwargs: Any) -> Any:
             self._guarded(lambda: self._learn(runner))
             result = execute(runner, scheduler_output, *args, **kwargs)
-            self._guarded(lambda: self._step(runner, scheduler_output))
+            trial = kwargs.get("dummy_run") or (dummy is not None and len(args) > dummy and args[dummy])
+            if not trial:
+                self._guarded(lambda: self._step(rows_of(runner, scheduler_output)))
             return result
 
         return execute_model
@@ -375,13 +427,24 @@ class VllmRecording:
             else:
                 log.warning("kvscope: %s", self.off)
 
+    def _turn_off(self, sentence: str) -> None:
+        self.off = sentence
+        log.warning("kvscope: %s", sentence)
+
     def _learn(self, runner: Any) -> None:
         if self._limits is None:
             config = runner.model_config
+            if _compresses(config.hf_text_config):
+                self._turn_off("not recording: indexers of this model select compressed entries, not tokens")
+                return
+            if getattr(runner, "speculative_config", None) is not None:
+                self._turn_off("not recording: with speculative decoding, positions of rows are known only behind the step")
+                return
             layers = int(config.hf_text_config.num_hidden_layers)
             self._limits = layers, int(runner.max_num_reqs), int(config.max_model_len), str(config.model)
 
     def _fold(self, prefix: Any, hidden: Any, buffer: Any) -> None:
+        prefix = getattr(prefix, "value", prefix)  # some versions wrap names for torch.compile
         layer = re.search(r"layers\.(\d+)\.", str(prefix))
         if layer is None:
             raise ValueError(f"the layer of {prefix!r} is not known")
@@ -394,25 +457,43 @@ class VllmRecording:
             self._served = Served("vllm", self._version, model, size, layers)
         self._folded.fold(int(layer.group(1)), buffer[: hidden.shape[0]])
 
-    def _step(self, runner: Any, scheduled: Any) -> None:
-        if self._folded is None or self._served is None:
-            return
-        batch, rows, at = runner.input_batch, [], 0
-        for i, request in enumerate(batch.req_ids):
-            tokens = int(scheduled.num_scheduled_tokens.get(request, 0))
-            position = int(batch.num_computed_tokens_cpu[i])
-            if tokens == 1 and position >= int(batch.num_prompt_tokens[i]):
-                rows.append((at, request, position))
-            at += tokens
-        self._served.step(self._folded, rows)
+    def _step(self, rows: list[tuple[int, Hashable, int]]) -> None:
+        if self._folded is not None and self._served is not None:
+            self._served.step(self._folded, rows)
+        elif rows and _records_here():
+            self._unseen += 1
+            if self._unseen == _UNSEEN:
+                self._turn_off(f"not recording: no indexer was seen in {_UNSEEN} decode steps; those of this model go another way")
 
     def close(self) -> None:
         if self._served is not None:
             self._served.guarded(self._served.close)
 
 
+def _rows_of_runner(runner: Any, scheduled: Any) -> list[tuple[int, Hashable, int]]:
+    batch, rows, at = runner.input_batch, [], 0
+    for i, request in enumerate(batch.req_ids):
+        tokens = int(scheduled.num_scheduled_tokens.get(request, 0))
+        position = int(batch.num_computed_tokens_cpu[i])
+        if tokens == 1 and position >= int(batch.num_prompt_tokens[i]):
+            rows.append((at, request, position))
+        at += tokens
+    return rows
+
+
+def _rows_of_runner_v2(runner: Any, scheduled: Any) -> list[tuple[int, Hashable, int]]:
+    state = runner.execute_model_state
+    if state is None:  # nothing was scheduled
+        return []
+    batch, rows = state.input_batch, []
+    for i, request in enumerate(batch.req_ids):
+        if int(batch.num_scheduled_tokens[i]) == 1 and not batch.is_prefilling_np[i]:
+            rows.append((int(batch.query_start_loc_np[i]), request, int(batch.num_computed_tokens_np[i])))
+    return rows
+
+
 def record_vllm() -> str | None:
-    """Wraps vLLM's indexer op before it is registered, and its model runner. The result is None, or what is missing in a sentence."""
+    """Wraps vLLM's indexer before it is registered and imported, and its model runners. The result is None, or what is missing in a sentence."""
     import atexit
 
     version = str(getattr(_module("vllm"), "__version__", ""))
@@ -453,11 +534,18 @@ def _hook_vllm(recording: VllmRecording) -> str | None:
         module = _module(name)
     finally:
         utilities.direct_register_custom_op = register
+    function = getattr(module, _OP, None)  # models that call it as a function import it from here
+    if found and _takes(function, "k_cache_prefix", "hidden_states", "topk_indices_buffer"):
+        setattr(module, _OP, recording.wrap_op(function))
     if module is None or not found:
         return f"has no op {_OP} with k_cache_prefix, hidden_states and topk_indices_buffer"
-    runner = getattr(_module(_RUNNER), "GPUModelRunner", None)
-    if runner is None or not _takes(getattr(runner, "execute_model", None), "scheduler_output"):
+    missing = True
+    for place, rows_of in ((_RUNNER, _rows_of_runner), (_RUNNER_V2, _rows_of_runner_v2)):
+        runner = getattr(_module(place), "GPUModelRunner", None)
+        if runner is not None and _takes(getattr(runner, "execute_model", None), "scheduler_output"):
+            runner.execute_model = recording.wrap_execute(runner.execute_model, rows_of)
+            missing = False
+    if missing:
         recording.off = "there is no model runner to ask for requests"
-        return f"has no {_RUNNER}.GPUModelRunner.execute_model(scheduler_output)"
-    runner.execute_model = recording.wrap_execute(runner.execute_model)
+        return f"has no {_RUNNER}.GPUModelRunner.execute_model(scheduler_output), nor one in {_RUNNER_V2}"
     return None

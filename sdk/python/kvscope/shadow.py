@@ -31,6 +31,10 @@ def _attention_modules(model: Any) -> list[Any]:
     ]
 
 
+def _takes_sdpa(model: Any) -> bool:
+    return bool(getattr(model, "_supports_sdpa", False))
+
+
 class _Wrapped:
     """An attention function that is replaced by a wrapper until remove()."""
 
@@ -96,7 +100,7 @@ class ShadowRecording(Attached):
             key = module.config._attn_implementation or "eager"
             place = (names, _EAGER) if key == "eager" else (names.get(_TABLE), key)
             if place[0] is None or place[1] not in place[0]:
-                other = "record another model" if key == "sdpa" else 'load the model with attn_implementation="sdpa"'
+                other = 'load the model with attn_implementation="sdpa"' if key != "sdpa" and _takes_sdpa(self._model) else "record another model"
                 raise ValueError(
                     f"{type(module).__name__} does not take its attention function {key!r} from a table that a recorder can wrap; {other}"
                 )

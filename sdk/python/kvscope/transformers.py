@@ -88,6 +88,14 @@ def _numbers_per_token(config: Any) -> int:
     return 2 * (getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
 
 
+def _filled(past: Any, mask: Any, length: int) -> int:
+    """Columns of the cache before a forward pass of `length` tokens."""
+    filled = int(past.get_seq_length()) if past is not None and hasattr(past, "get_seq_length") else 0
+    if filled == 0 and past is not None and mask is not None and getattr(mask, "ndim", 0) == 2:
+        return max(int(mask.shape[1]) - length, 0)  # a cache asks its first layer, which may be one of linear attention
+    return filled
+
+
 class _Generation:
     """One prompt and the steps that follow it: a run of the trace."""
 
@@ -151,6 +159,7 @@ class Attached:
     def __init__(self, recorder: Recorder, model: Any, *, name: str | None, tokens: bool, tokenizer: Any, meta: Mapping[str, str]):
         self.off: str | None = None
         self.notes: list[str] = []
+        self._passes = 0  # forward passes that the hooks have seen
         self._recorder = recorder
         self._model = model
         self._name = name
@@ -189,13 +198,21 @@ class Attached:
     # ---- What the model calls ----
 
     def _wrapped_generate(self, *args: Any, **kwargs: Any) -> Any:
-        config = kwargs.get("generation_config") or self._model.generation_config
+        config = kwargs.get("generation_config") or (args[1] if len(args) > 1 else None) or self._model.generation_config
         cache = kwargs.get("cache_implementation", getattr(config, "cache_implementation", None))
         if isinstance(cache, str) and "static" in cache:
             raise ValueError(
                 f"cache_implementation={cache!r} compiles the decode steps, which no hook sees; leave cache_implementation out "
                 "while recording"
             )
+        given = kwargs.get("past_key_values")
+        if getattr(given, "is_compileable", False):
+            raise ValueError(
+                f"past_key_values is a {type(given).__name__}, with which decode steps are compiled, and no hook sees them; give a "
+                "DynamicCache, or none, while recording"
+            )
+        if not kwargs.get("use_cache", True):
+            raise ValueError("use_cache=False reads the whole text anew for every token; leave use_cache out while recording")
         if (kwargs.get("num_beams", getattr(config, "num_beams", 1)) or 1) > 1:
             raise ValueError("a beam search moves sequences between rows; record with num_beams=1")
         try:
@@ -219,12 +236,14 @@ class Attached:
 
         if torch.compiler.is_compiling():
             return
+        self._passes += 1
         input_ids = kwargs.get("input_ids", args[0] if args else None)
         if input_ids is None:
-            raise ValueError("the model is given inputs_embeds; recording needs input_ids")
-        past = kwargs.get("past_key_values")
-        filled = int(past.get_seq_length()) if past is not None and hasattr(past, "get_seq_length") else 0
+            self._note("a forward pass of inputs_embeds is not recorded; give input_ids")
+            self._end("stopped", "a forward pass was not a decode step of this run")
+            return
         length = int(input_ids.shape[1])
+        filled = _filled(kwargs.get("past_key_values"), kwargs.get("attention_mask"), length)
         now = time.perf_counter_ns()
         if filled == 0:
             self._end("finished", None)
@@ -235,8 +254,8 @@ class Attached:
         generation, before = self._generation, self._pass
         if generation is None or before is None or filled != before.columns or length != 1:
             self._note(
-                f"a forward pass of {length} tokens on a cache of {filled} is not recorded: prompts in parts, assisted decoding "
-                "and caches that were filled before"
+                "forward passes of several tokens on a filled cache, or on one that another prompt filled, are not recorded: prompts in parts, "
+                "assisted decoding, two prompts in turn"
             )
             self._end("stopped", "a forward pass was not a decode step of this run")
             return
@@ -355,6 +374,8 @@ class Attached:
                 self._end("finished", None)
             except Exception as error:
                 self._turn_off(f"recording stopped: {type(error).__name__}: {error}")
+        if self._passes == 0:
+            log.warning("nothing is recorded: no forward pass of the model was seen; those that torch.compile has compiled are not")
         for handle in self._handles:
             handle.remove()
         self._handles = []
@@ -494,7 +515,7 @@ def attach(recorder: Recorder, model: Any, *, shadow: str | None = None, name: s
     options without shadow: block_size, tokens of a block of the trace, where the model selects tokens (0: 64); method, name of
         the method.
     options with shadow: those of kvscope.shadow.ShadowRecording: params, budget, mass, every, eviction.
-    Raises ValueError if no module of the model selects, TypeError for an option that there is not.
+    Raises ValueError if no module of the model selects, and for models that are compiled or have an encoder; TypeError for an option that there is not.
     """
     kind: type[Attached] = IndexerRecording
     known: dict[str, Any] = {"block_size": 0, "method": None}
@@ -502,6 +523,12 @@ def attach(recorder: Recorder, model: Any, *, shadow: str | None = None, name: s
         from .shadow import OPTIONS, ShadowRecording
 
         kind, known = ShadowRecording, {"shadow": shadow, **OPTIONS}
+    if hasattr(model, "_orig_mod"):
+        raise ValueError(
+            "the model is compiled (torch.compile), and no hook sees what it does; record, and generate with, the model that was compiled"
+        )
+    if getattr(model.config, "is_encoder_decoder", False):
+        raise ValueError(f"{type(model).__name__} has an encoder and a decoder; models that are a decoder alone are recorded")
     for option in options:
         if option not in known:
             raise TypeError(f"there is no option {option!r} {'with' if shadow else 'without'} shadow; there are {', '.join(known)}")

@@ -217,7 +217,7 @@ private:
         EXPECT_EQ(got.id, want.id);
         EXPECT_NEAR(got.confidence, want.confidence, 1e-5);
         EXPECT_NEAR(got.plain, want.plain, 1e-5);
-        EXPECT_NEAR(got.second, want.second, 1e-5);
+        EXPECT_NEAR(got.margin, want.margin, 1e-5);
         EXPECT_NEAR(got.entropy, want.entropy, 1e-4);
     }
 

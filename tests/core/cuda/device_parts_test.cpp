@@ -10,12 +10,24 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <type_traits>
 
 namespace kvscope {
 namespace KVSCOPE_TEST_FILE {
 
 using cuda::test::CountingCalls;
 using cuda::test::expectNothingLost;
+
+// Calls that swap two ids do not compile.
+template <auto Function, class... Arguments>
+constexpr bool kTakes = std::is_invocable_v<decltype(Function), Arguments...>;
+using Bf16 = __nv_bfloat16;
+static_assert(kTakes<&DeviceSelector::promptDone, DeviceSelector&, LayerId, RowId, int, const Bf16*, std::int64_t>);
+static_assert(!kTakes<&DeviceSelector::promptDone, DeviceSelector&, RowId, LayerId, int, const Bf16*, std::int64_t>);
+static_assert(!kTakes<&DeviceSelector::storedBytes, DeviceSelector&, RowId, LayerId>);
+static_assert(!kTakes<&DeviceSelector::storedBytes, DeviceSelector&, int, int>);
+static_assert(!kTakes<&BatchLayout::headOf, BatchLayout&, LayerId>);
+static_assert(!kTakes<&Transfers::besideLater, Transfers&, int, bool, bool, const StepReport&>);
 
 TEST(DeviceParts, ASideStreamLosesNothing) {
     expectNothingLost([] {
@@ -29,8 +41,8 @@ TEST(DeviceParts, ASideStreamLosesNothing) {
 TEST(DeviceParts, LaggingTransfersLoseNothing) {
     expectNothingLost([] {
         LaggingTransfers transfers;
-        transfers.open({1, 2, 5, 6, 7}, 4);
-        EXPECT_EQ(transfers.firstCrossing(), 5);
+        transfers.open({LayerId{1}, LayerId{2}, LayerId{5}, LayerId{6}, LayerId{7}}, 4);
+        EXPECT_EQ(transfers.firstCrossing(), LayerId{5});
     });
 }
 
@@ -84,7 +96,7 @@ TEST(DeviceParts, TransfersLoseNothing) {
     CudaEngineOptions options;
     options.maxTokens = {1000};
     const BatchLayout layout(config, options);
-    Numbered<DeviceLayerState> layers(2);
+    PerLayer<DeviceLayerState> layers(2);
     const ChoiceOrder order(layers);
     const RowTable rows(config, options, layout);
     const StepBuffers buffers;

@@ -489,10 +489,7 @@ TEST_F(GpuMemoryOfModelsOnCuda, OfLatentAttentionAndExpertsIsTakenAsItIsDeclared
     for (const char* name : {"full", "streaming"}) {
         SCOPED_TRACE(name);
         const SmallSession session(model, findMethod(name), {.backend = Backend::Cuda, .level = RecordLevel::Full});
-        std::vector<std::vector<std::int32_t>> prompts = session.setup.prompts;
-        for (auto& prompt : prompts)
-            for (std::int32_t& token : prompt) token %= 96;
-        EXPECT_EQ(complaintOf(model, gpuEngineOptions(session.setup), prompts), "");
+        EXPECT_EQ(complaintOf(model, gpuEngineOptions(session.setup), session.setup.prompts), "");
     }
 }
 

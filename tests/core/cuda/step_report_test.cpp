@@ -3,6 +3,7 @@
 #include "core/cuda/report_reader.h"
 #include "core/cuda/step_report.h"
 
+#include <algorithm>
 #include <cmath>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -20,7 +21,7 @@ ReportNeeds needsOf(const BatchLayout& layout, int layers) {
     needs.rows = layout.rows;
     needs.kvHeads = layout.kvHeads;
     needs.layers = layers;
-    needs.capacity = std::size_t(layout.capacity);
+    needs.capacity = Elements(layout.capacity);
     needs.blocks = needs.scores = true;
     return needs;
 }
@@ -55,10 +56,10 @@ TEST(StepReport, PartsFollowEachOtherWithoutOverlapping) {
     EXPECT_EQ(next, placed);
     EXPECT_EQ(static_cast<void*>(report.tokens), memory) << "the tokens alone are copied where nothing is recorded";
     // Of the last layer
-    EXPECT_EQ(report.blocksOf(4), report.blocks + 4 * 6 * 7);
-    EXPECT_EQ(report.massesOf(4), report.masses + 4 * 6 * 11);
-    EXPECT_EQ(report.ownOf(4), report.own + 4 * 48);
-    EXPECT_EQ(report.mark(4, kFfn), report.marks + 4 * kMarks + kFfn);
+    EXPECT_EQ(report.blocksOf(LayerId{4}), report.blocks + 4 * 6 * 7);
+    EXPECT_EQ(report.massesOf(LayerId{4}), report.masses + 4 * 6 * 11);
+    EXPECT_EQ(report.ownOf(LayerId{4}), report.own + 4 * 48);
+    EXPECT_EQ(report.mark(LayerId{4}, kFfn), report.marks + 4 * kMarks + kFfn);
 }
 
 TEST(StepReport, LeavesOutWhatNobodyWants) {
@@ -67,11 +68,11 @@ TEST(StepReport, LeavesOutWhatNobodyWants) {
     std::size_t bytes = 0;
     alignas(64) static char memory[1 << 13];
     const StepReport report(needs, memory, bytes);
-    EXPECT_EQ(report.blocksOf(1), nullptr);
-    EXPECT_EQ(report.scoresOf(1), nullptr);
-    EXPECT_EQ(report.massesOf(1), nullptr);
-    EXPECT_EQ(report.ownOf(1), nullptr);
-    EXPECT_EQ(report.mark(1, kQkv), nullptr);
+    EXPECT_EQ(report.blocksOf(LayerId{1}), nullptr);
+    EXPECT_EQ(report.scoresOf(LayerId{1}), nullptr);
+    EXPECT_EQ(report.massesOf(LayerId{1}), nullptr);
+    EXPECT_EQ(report.ownOf(LayerId{1}), nullptr);
+    EXPECT_EQ(report.mark(LayerId{1}, kQkv), nullptr);
     EXPECT_EQ(report.mark(kEnd), nullptr);
 }
 
@@ -106,7 +107,7 @@ protected:
         std::uint64_t now = 1000;
         const auto next = [&] { return now += 10; };
         *report_.mark(kEmbed) = next();
-        for (int i = 0; i < config_.layers; ++i)
+        for (const LayerId i : idsUpTo<LayerId>(config_.layers))
             for (const StepReport::Mark mark : {kQkv, kRope, kCompression, kStage1, kPooling, kOffloading, kGather,
                                                 kLoaded, kReady, kAttention, kOLinear, kFfn})
                 *report_.mark(i, mark) = next();
@@ -115,18 +116,17 @@ protected:
         *report_.mark(kEnd) = next();
     }
     /// A choice of sequence 1's KV head 1.
-    void choose(const BatchLayout& layout, int layer, const std::vector<PackedBlock>& blocks, int misses) {
-        const std::size_t item = layout.headOf(1) + 1;
+    void choose(const BatchLayout& layout, LayerId layer, const std::vector<PackedBlock>& blocks, int misses) {
+        const int item = layout.headOf(RowId{1}) + 1;
         cuda::SelectionHead& head = report_.headsOf(layer)[item];
         head.selected = int(blocks.size());
         head.misses = misses;
         head.hits = head.selected - misses;
         head.kept = 2;
         head.late = 1;
-        for (std::size_t i = 0; i < blocks.size(); ++i) {
-            report_.blocksOf(layer)[item * std::size_t(layout.capacity) + i] = blocks[i];
-            report_.scoresOf(layer)[item * std::size_t(layout.capacity) + i] = float(i) + 0.5f;
-        }
+        std::copy(blocks.begin(), blocks.end(), RowsOf(report_.blocksOf(layer), layout.capacity)[item]);
+        float* const scores = RowsOf(report_.scoresOf(layer), layout.capacity)[item];
+        for (int i = 0; i < head.selected; ++i) scores[i] = float(i) + 0.5f;
         report_.countsOf(layer)[0] = std::uint32_t(misses);
         report_.countsOf(layer)[1] = 1;
     }
@@ -141,7 +141,7 @@ protected:
 
     ModelConfig config_;
     CudaEngineOptions options_;
-    Numbered<DeviceLayerState> layers_;
+    PerLayer<DeviceLayerState> layers_;
     ChoiceOrder order_{layers_};
     GpuClock clock_;
     std::unique_ptr<DeviceSelector> selector_;
@@ -152,7 +152,7 @@ protected:
 TEST_F(ReadReport, StagesAndTransfersOnDemand) {
     const BatchLayout layout(config_, options_);
     lay(layout);
-    choose(layout, 1, {PackedBlock(0, Origin::Sink, true), PackedBlock(3, Origin::QueryAware, false)}, 1);
+    choose(layout, LayerId{1}, {PackedBlock(0, Origin::Sink, true), PackedBlock(3, Origin::QueryAware, false)}, 1);
     const StepRecord record = read(layout);
     EXPECT_EQ(record.startNs, 1010);
     EXPECT_EQ(record.durationNs, 390);
@@ -200,8 +200,8 @@ TEST_F(ReadReport, TransfersBesideTheStepAreExposedWhereTheyComeLate) {
     layers_[1].chosen = layers_[2].chosen = Chosen::LayerAhead;
     const BatchLayout layout(config_, options_);
     lay(layout);
-    choose(layout, 2, {PackedBlock(0, Origin::Sink, true), PackedBlock(3, Origin::QueryAware, false)}, 1);
-    *report_.mark(2, kBack) = 5000, *report_.mark(2, kBackEnd) = 5007;
+    choose(layout, LayerId{2}, {PackedBlock(0, Origin::Sink, true), PackedBlock(3, Origin::QueryAware, false)}, 1);
+    *report_.mark(LayerId{2}, kBack) = 5000, *report_.mark(LayerId{2}, kBackEnd) = 5007;
     { // the last block came before all else was there
         const StepRecord record = read(layout);
         EXPECT_EQ(record.layers[2].exposedNs, 0);
@@ -214,8 +214,9 @@ TEST_F(ReadReport, TransfersBesideTheStepAreExposedWhereTheyComeLate) {
         EXPECT_EQ(of(record.layers[2], Stage::Offloading), 10) << "from all being there to the attention";
     }
     { // and after: the attention waited, from then on until it began
-        const std::uint64_t ready = *report_.mark(2, kReady), attention = *report_.mark(2, kAttention);
-        *report_.mark(2, kLoaded) = ready + 8;
+        const std::uint64_t ready = *report_.mark(LayerId{2}, kReady),
+                            attention = *report_.mark(LayerId{2}, kAttention);
+        *report_.mark(LayerId{2}, kLoaded) = ready + 8;
         const StepRecord record = read(layout);
         EXPECT_EQ(record.layers[2].exposedNs, std::int64_t(attention - ready));
     }
@@ -242,14 +243,14 @@ TEST(BatchLayout, SequencesLieOneAfterTheOther) {
     EXPECT_THAT(layout.tokenFirst, ElementsAre(0, 192, 384, 448));
     EXPECT_EQ(layout.blocksTotal, 8);
     EXPECT_EQ(layout.maxBlocks, 3);
-    EXPECT_EQ(layout.headStride(0), 3 * std::int64_t(layout.blockElements));
-    EXPECT_EQ(layout.firstElement(1), 6 * layout.blockElements);
-    EXPECT_EQ(layout.blocksInSight(0), 3);
-    EXPECT_EQ(layout.blocksInSight(1), 3) << "100 tokens that begin anywhere touch 3 blocks";
+    EXPECT_EQ(layout.headStride(RowId{0}), 3 * std::int64_t(layout.blockElements));
+    EXPECT_EQ(layout.firstElement(RowId{1}), 6 * layout.blockElements);
+    EXPECT_EQ(layout.blocksInSight(LayerId{0}), 3);
+    EXPECT_EQ(layout.blocksInSight(LayerId{1}), 3) << "100 tokens that begin anywhere touch 3 blocks";
     EXPECT_EQ(layout.chunk, 100);
     options.maxTokens = {300, 64};
-    EXPECT_EQ(BatchLayout(config, options).blocksInSight(0), 5);
-    EXPECT_EQ(BatchLayout(config, options).blocksInSight(1), 3) << "as many with a longer sequence";
+    EXPECT_EQ(BatchLayout(config, options).blocksInSight(LayerId{0}), 5);
+    EXPECT_EQ(BatchLayout(config, options).blocksInSight(LayerId{1}), 3) << "as many with a longer sequence";
 }
 
 } // namespace KVSCOPE_TEST_FILE

@@ -191,9 +191,11 @@ def test_sglang_is_recorded_through_its_capturer(tmp_path, monkeypatch, caplog, 
         if time == 9:
             seam.maybe_capture_indexer_topk(0, chosen_of(random, list(range(77))))
             prompt = types.SimpleNamespace(is_decode=lambda: False)
-            assert seam.get_global_indexer_capturer().on_forward_end(types.SimpleNamespace(forward_mode=prompt), False, None) == (
-                "the engine's own" if own else None
-            )
+            given = dict(forward_batch=types.SimpleNamespace(forward_mode=prompt), can_run_graph=False, cuda_graph_batch=None)
+            assert seam.get_global_indexer_capturer().on_forward_end(**given) == ("the engine's own" if own else None)
+            drafted = types.SimpleNamespace(is_decode=lambda: True)  # a draft model's step, behind the model it drafts for
+            given["forward_batch"] = types.SimpleNamespace(forward_mode=drafted, spec_info=object())
+            assert seam.get_global_indexer_capturer().on_forward_end(**given) == ("the engine's own" if own else None)
         batch = [(one, first + time - begin) for one, (first, begin, end) in lives.items() if begin <= time < end]
         recorded = {one: row for one, row in recorded.items() if one in dict(batch)}
         for one, _ in batch:
@@ -208,12 +210,14 @@ def test_sglang_is_recorded_through_its_capturer(tmp_path, monkeypatch, caplog, 
             step += [(recorded[one], layer, folded_of(ids[row], 16)) for row, (one, _) in enumerate(batch) if one in recorded]
         left_out += len(batch) - len(recorded)
         expected.append(step)
-        capturer.on_forward_end(types.SimpleNamespace(
-            forward_mode=types.SimpleNamespace(is_decode=lambda: True), rids=[one for one, _ in batch],
+        forward = types.SimpleNamespace(
+            forward_mode=types.SimpleNamespace(is_decode=lambda: True), rids=[one for one, _ in batch], spec_info=None,
             seq_lens_cpu=torch.tensor([position + 1 for _, position in batch]),
-        ), True, len(batch) + 1)  # fmt: skip
+        )  # fmt: skip
+        capturer.on_forward_end(forward_batch=forward, can_run_graph=True, cuda_graph_batch=len(batch) + 1, no_copy_to_cpu=False)
     if own:
-        assert capturer.captured == 41 and capturer.ended == 21 and capturer.get_topk(3) == 3
+        assert capturer.captured == 41 and capturer.ended == 22
+    assert seam.collect(3) == (3 if own else None)  # the scheduler asks every capturer
     capturer.destroy()
     file = path.replace("%r", "0")
     sets = sets_of(file)
@@ -224,6 +228,49 @@ def test_sglang_is_recorded_through_its_capturer(tmp_path, monkeypatch, caplog, 
     assert kvscope.open(file).columns("tokens")["token_id"] == [] and kvscope.open(file).columns("prompts")["token_id"] == []
     assert set(sum(kvscope.open(file).columns("selections")["origins"], [])) == {4}
     check(file)
+
+
+@pytest.mark.parametrize(
+    "text, fused, sentence",
+    [
+        (dict(index_topk=8), True, "places in the KV pool, not positions; start the server with SGLANG_DSA_FUSE_TOPK=0"),
+        (dict(index_topk=8, compress_ratios=[1, 4]), False, "select compressed entries"),
+        ({}, False, "has no indexer"),
+    ],
+)
+def test_what_sglang_gives_instead_of_positions_is_not_recorded(tmp_path, monkeypatch, caplog, engine, text, fused, sentence):
+    monkeypatch.setenv("KVSCOPE_TRACE", str(tmp_path / "run.kvtrace"))
+    engine("sglang", SGLANG)
+    importlib.import_module("sglang.srt.environ").envs.SGLANG_DSA_FUSE_TOPK.value = fused
+    seam = importlib.import_module("sglang.srt.state_capturer.indexer_topk")
+    config = types.SimpleNamespace(hf_text_config=types.SimpleNamespace(num_hidden_layers=2, **text), context_len=512, model_path="tiny")
+    with caplog.at_level(logging.WARNING, "kvscope"):
+        importlib.import_module("sglang.srt.plugins").load_plugins()
+        assert seam.create_indexer_capturer(model_config=config, num_tokens=4096, max_running_requests=8, device="cpu") is None
+    assert caplog.text.count("not recording") == 1 and sentence in caplog.text
+
+
+def test_tokens_behind_the_query_are_no_positions(tmp_path, monkeypatch, caplog):
+    """Such as places in an engine's KV pool."""
+    path = str(tmp_path / "run.kvtrace")
+    monkeypatch.setenv("KVSCOPE_TRACE", path)
+    served, folded = Served("tests", "1", "tiny", 64, 1), Folded(1, 4, 4096, 64, "cpu")
+    with caplog.at_level(logging.WARNING, "kvscope"):
+        for i, last in enumerate((100, 127, 128, 100)):  # the block of the query at 100 ends at 127
+            folded.fold(0, torch.tensor([[3, last]]))
+            served.guarded(lambda: served.step(folded, [(0, "x", 100)]) if i < 2 else served.step(folded, [(0, "y", 100)]))
+    assert caplog.text.count("layer 0 gives tokens behind its query's") == 1
+    assert kvscope.open(path).columns("runs")["status"] == ["failed"] and len(sets_of(path)) == 2
+    check(path)
+
+
+def test_an_array_of_places_in_a_pool_is_refused(tmp_path, reply):
+    _, array, _, _ = reply
+    assert array[: TOPK - 1].max() < TOPK  # fewer to choose from than are chosen
+    places = np.where(array < 0, array, array + 4096)
+    with pytest.raises(ValueError, match="no positions.*SGLANG_DSA_FUSE_TOPK=0"):
+        kvscope.from_indexer_topk(places, tmp_path / "run.kvtrace", prompt_tokens=PROMPT)
+    assert not (tmp_path / "run.kvtrace").exists()
 
 
 @pytest.mark.parametrize(
@@ -258,14 +305,17 @@ def schedule(chosen, requests: list[tuple[str, int, int, int]], padding: int = 0
     return types.SimpleNamespace(batch=batch, num_scheduled_tokens=scheduled, chosen=chosen, padding=padding)
 
 
-def test_vllm_is_recorded_though_one_buffer_serves_all_layers(tmp_path, monkeypatch, caplog, engine):
+@pytest.mark.parametrize("own", [False, True], ids=["op", "function"])
+@pytest.mark.parametrize("place", ["vllm.v1.worker.gpu_model_runner", "vllm.v1.worker.gpu.model_runner"])
+def test_vllm_is_recorded_though_one_buffer_serves_all_layers(tmp_path, monkeypatch, caplog, engine, place, own):
     path = str(tmp_path / "run.kvtrace")
     monkeypatch.setenv("KVSCOPE_TRACE", path)
     engine("vllm", VLLM)
     with caplog.at_level(logging.WARNING, "kvscope"):
         importlib.import_module("vllm.plugins").load_general_plugins()
     assert caplog.text.count("recording selections of vllm 0.99.stub") == 1
-    worker = importlib.import_module("vllm.v1.worker.gpu_model_runner")
+    importlib.import_module("vllm.models").OWN = own
+    worker = importlib.import_module(place)
     runner = worker.GPUModelRunner(layers=LAYERS, requests=8, max_model_len=1024, topk=8)
     random, expected = np.random.default_rng(2), {}
     for time in range(12):
@@ -273,16 +323,47 @@ def test_vllm_is_recorded_though_one_buffer_serves_all_layers(tmp_path, monkeypa
         x, y = ("x", 200 + time, 1, 200), ("y", 30 * time, 30, 90) if time < 3 else ("y", 90 + time - 3, 1, 90)
         positions = [200 + time] + [y[1] + i for i in range(y[2])]
         chosen = [chosen_of(random, positions) for _ in range(LAYERS)]
-        assert runner.execute_model(schedule(chosen, [x, y], padding=3)) == "output"
+        step = schedule(chosen, [x, y], padding=3)
+        if hasattr(runner, "sample_tokens"):
+            assert runner.execute_model(step) is None and runner.sample_tokens(None) == "output"
+            assert runner.execute_model(schedule([], [])) == "no output"
+            runner.execute_model(schedule([chosen_of(random, [9])] * LAYERS, [("trial", 9, 1, 0)]), None, True)
+        else:
+            assert runner.execute_model(step) == "output"
         for layer in range(LAYERS):
             expected[time + 1, layer, 0, 0] = folded_of(chosen[layer][0], 64)
             if time >= 3:
                 expected[time + 1, layer, 1, 0] = folded_of(chosen[layer][1], 64)
-    recording = worker.GPUModelRunner.execute_model.__closure__[1].cell_contents
-    recording.close()
+    recording_of(worker).close()
     assert sets_of(path) == expected
     assert kvscope.open(path).columns("runs")["status"] == ["finished"]
     check(path)
+
+
+def recording_of(worker):
+    cells = dict(zip(worker.GPUModelRunner.execute_model.__code__.co_freevars, worker.GPUModelRunner.execute_model.__closure__))
+    return cells["self"].cell_contents
+
+
+@pytest.mark.parametrize(
+    "change, sentence",
+    [
+        (lambda r: setattr(r.model_config.hf_text_config, "compress_rates", {"csa": 4}), "select compressed entries"),
+        (lambda r: setattr(r, "speculative_config", object()), "with speculative decoding"),
+        (lambda r: None, "no indexer was seen in 64 decode steps"),
+    ],
+)
+def test_what_vllm_does_not_show_is_one_sentence(tmp_path, monkeypatch, caplog, engine, change, sentence):
+    monkeypatch.setenv("KVSCOPE_TRACE", str(tmp_path / "run.kvtrace"))
+    engine("vllm", VLLM)
+    importlib.import_module("vllm.plugins").load_general_plugins()
+    runner = importlib.import_module("vllm.v1.worker.gpu.model_runner").GPUModelRunner(LAYERS, 8, 1024, 8)
+    change(runner)
+    with caplog.at_level(logging.WARNING, "kvscope"):
+        for time in range(70):
+            runner.execute_model(schedule([], [("x", 200 + time, 1, 200)]))
+    assert caplog.text.count("not recording") == 1 and sentence in caplog.text
+    assert not (tmp_path / "run.kvtrace").exists()
 
 
 @pytest.mark.parametrize(
@@ -290,7 +371,7 @@ def test_vllm_is_recorded_though_one_buffer_serves_all_layers(tmp_path, monkeypa
     [
         ({"utils/torch_utils.py": "OPS = {}\n"}, "direct_register_custom_op"),
         ({"model_executor/layers/sparse_attn_indexer.py": ""}, "has no op sparse_attn_indexer"),
-        ({"v1/worker/gpu_model_runner.py": "class GPUModelRunner: pass\n"}, "GPUModelRunner.execute_model"),
+        ({"v1/worker/gpu_model_runner.py": "class GPUModelRunner: pass\n", "v1/worker/gpu/model_runner.py": None}, "GPUModelRunner.execute_model"),
     ],
 )
 def test_a_seam_that_vllm_lacks_is_one_sentence(tmp_path, monkeypatch, caplog, engine, changes, sentence):

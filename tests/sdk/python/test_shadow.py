@@ -205,6 +205,51 @@ def test_what_there_is_not_is_refused(tmp_path, options, sentence):
         kvscope.record(tmp_path / "run.kvtrace", dense(), **options)
 
 
+SHAPE = dict(vocab_size=128, hidden_size=64, num_hidden_layers=2, num_attention_heads=4, bos_token_id=1, eos_token_id=None)
+
+
+@pytest.mark.parametrize(
+    "family, more, layers",
+    [
+        ("GptOss", dict(head_dim=16, num_key_value_heads=2, num_local_experts=4, num_experts_per_tok=2, intermediate_size=32, sliding_window=16,
+                        layer_types=["full_attention", "sliding_attention"], pad_token_id=0), {0}),
+        ("GPTNeoX", dict(intermediate_size=128), {0, 1}),
+        ("MiniMax", dict(head_dim=16, num_key_value_heads=2, num_local_experts=2, intermediate_size=32, pad_token_id=0,
+                         layer_types=["linear_attention", "full_attention"]), {1}),
+        ("DeepseekV3", dict(kv_lora_rank=16, q_lora_rank=32, qk_rope_head_dim=8, qk_nope_head_dim=16, v_head_dim=16, num_key_value_heads=4,
+                            moe_intermediate_size=32, n_shared_experts=1, n_routed_experts=4, num_experts_per_tok=2, n_group=1, topk_group=1,
+                            intermediate_size=128, pad_token_id=0), {0, 1}),
+    ],
+)  # fmt: skip
+def test_families_of_other_shapes_are_recorded_with_equal_tokens(tmp_path, family, more, layers):
+    import transformers
+
+    torch.manual_seed(0)
+    model = getattr(transformers, f"{family}ForCausalLM")(getattr(transformers, f"{family}Config")(**SHAPE, **more)).eval()
+    ids, path = prompts_of(2, PROMPT), str(tmp_path / "run.kvtrace")
+    mask = torch.ones_like(ids)
+    mask[1, :37] = 0
+    plain = generate(model, ids, mask, new=4)
+    with kvscope.record(path, model, shadow="quest", params=SMALL["quest"] | {"skip_layers": 0}):
+        assert torch.equal(generate(model, ids, mask, new=4), plain)
+    assert kvscope.open(path).columns("runs")["steps"] == [4]
+    selections = kvscope.open(path).columns("selections")
+    assert set(selections["layer"]) == layers and all(0 < mass <= 1 for mass in selections["mass"])
+    check(path)
+
+
+@pytest.mark.parametrize(
+    "family, sentence",
+    [("Falcon", "'sdpa' from a table that a recorder can wrap; record another model"), ("GPTJ", "record another model"), ("Mamba", "a loop of your own records with")],
+)
+def test_models_without_an_attention_that_can_be_wrapped_are_refused(tmp_path, family, sentence):
+    import transformers
+
+    model = getattr(transformers, f"{family}ForCausalLM")(getattr(transformers, f"{family}Config")(**SHAPE)).eval()
+    with pytest.raises(ValueError, match=sentence):
+        kvscope.record(tmp_path / "run.kvtrace", model, shadow="quest")
+
+
 def test_a_model_that_selects_by_itself_needs_no_shadow(tmp_path):
     with pytest.raises(ValueError, match="selects by itself"):
         kvscope.record(tmp_path / "run.kvtrace", model_of("deepseek_v32"), shadow="quest")

@@ -196,19 +196,65 @@ def test_sharing_of_an_index_is_said(tmp_path):
 
 
 def test_what_cannot_be_recorded_is_refused_before_anything_is_computed(tmp_path):
+    from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, StaticCache, T5Config, T5ForConditionalGeneration
+
     model, path = model_of("deepseek_v32"), tmp_path / "run.kvtrace"
     with kvscope.record(path, model):
         with pytest.raises(ValueError, match="cache_implementation='static'"):
             generate(model, prompts_of(1), cache_implementation="static")
         with pytest.raises(ValueError, match="num_beams=1"):
             generate(model, prompts_of(1), num_beams=2)
-    from transformers import LlamaConfig, LlamaForCausalLM
+        with pytest.raises(ValueError, match="num_beams=1"):
+            model.generate(prompts_of(1), GenerationConfig(num_beams=2, max_new_tokens=3))
+        with pytest.raises(ValueError, match="leave use_cache out"):
+            generate(model, prompts_of(1), use_cache=False)
+        with pytest.raises(ValueError, match="past_key_values is a StaticCache"):
+            generate(model, prompts_of(1), past_key_values=StaticCache(config=model.config, max_cache_len=128))
+    assert kvscope.open(path).columns("runs")["run"] == []
 
+    with pytest.raises(ValueError, match="the model is compiled"):
+        kvscope.record(path, torch.compile(model))
+    encoder = T5ForConditionalGeneration(T5Config(vocab_size=32, d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2))
+    with pytest.raises(ValueError, match="T5ForConditionalGeneration has an encoder and a decoder"):
+        kvscope.record(path, encoder, shadow="quest")
     dense = LlamaForCausalLM(LlamaConfig(vocab_size=32, hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2))
     with pytest.raises(ValueError, match="has no module that selects"):
         kvscope.record(path, dense)
     with kvscope.record(path, model, block_size=64):
         pass
+
+
+def test_passes_that_are_no_steps_are_said_once_and_the_next_prompt_is_recorded(tmp_path, caplog):
+    """Assisted decoding and inputs_embeds: tokens stay, the run ends and says why, and what follows is recorded."""
+    model, ids, path = model_of("deepseek_v32"), prompts_of(1), str(tmp_path / "run.kvtrace")
+    embedded = dict(inputs_embeds=model.get_input_embeddings()(ids).detach(), attention_mask=torch.ones_like(ids))
+
+    def all_three():
+        return [
+            model.generate(ids, max_new_tokens=8, do_sample=False, prompt_lookup_num_tokens=3),
+            model.generate(**embedded, max_new_tokens=4, do_sample=False),
+            generate(model, ids, new=4),
+        ]
+
+    plain = all_three()
+    with caplog.at_level(logging.WARNING, "kvscope"), kvscope.record(path, model) as rec:
+        assert all(torch.equal(one, other) for one, other in zip(all_three(), plain))
+    assert rec._attached[0].off is None and len(caplog.records) == len(rec._attached[0].notes) == 2
+    assert "assisted decoding" in caplog.text and "inputs_embeds" in caplog.text
+    runs = kvscope.open(path).columns("runs")
+    assert runs["status"][-1] == "finished" and runs["steps"][-1] == 4 and set(runs["status"][:-1]) == {"stopped"}
+    check(path)
+
+
+def test_compiled_passes_give_the_same_tokens_and_are_said_not_to_be_seen(tmp_path, caplog):
+    model, ids, path = model_of("deepseek_v32"), prompts_of(1), str(tmp_path / "run.kvtrace")
+    compiled = torch.compile(model, backend="eager")
+    with torch.no_grad():
+        plain = model(input_ids=ids).logits[:, -1].argmax(-1)
+        with caplog.at_level(logging.WARNING, "kvscope"), kvscope.record(path, model):
+            assert torch.equal(compiled(input_ids=ids).logits[:, -1].argmax(-1), plain)
+    assert caplog.text.count("no forward pass of the model was seen") == 1
+    assert kvscope.open(path).columns("runs")["run"] == []
 
 
 def test_an_error_in_the_recorder_never_reaches_the_model(tmp_path, caplog, monkeypatch):

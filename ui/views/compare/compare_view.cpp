@@ -38,11 +38,12 @@ struct Judgement {
     std::vector<Obstacle> obstacles;
     std::optional<Comparison> comparison; // none: an obstacle cannot be ignored
     std::vector<KeyNumber> numbers;
+    QString facts; // bytes and answer
 };
 
 Judgement judge(const RunSample& a, const RunSample& b, const QString& letter) {
     const std::span<const RunSample> left(&a, 1), right(&b, 1);
-    Judgement judgement{findObstacles(left, right), {}, keyNumbers(a.summary, b.summary)};
+    Judgement judgement{findObstacles(left, right), {}, keyNumbers(a, b), factsText(a, b, letter)};
     if (!std::all_of(judgement.obstacles.begin(), judgement.obstacles.end(),
                      [](const Obstacle& o) { return o.mayBeIgnored; }))
         return judgement;
@@ -241,7 +242,7 @@ protected:
     }
 
 private:
-    static constexpr int kRowsInPicture = 11; // without the stages, which the breakdown page has
+    static constexpr int kRowsInPicture = 13; // without the stages, which the breakdown page has
 
     struct Side {
         explicit Side(Workspace& workspace) : series(workspace, &context, "compare curve") {}
@@ -252,6 +253,7 @@ private:
     struct TableCell {
         QString text;
         QColor colour;
+        QString whole{}; // where the text leaves something out
     };
     struct TableRow {
         QString title, help;
@@ -345,7 +347,8 @@ private:
         if (!judgement.comparison)
             return judgements_.size() == 1 ? tr("Not comparable: %1.").arg(why)
                                            : tr("%1 is not comparable: %2.").arg(letter, why);
-        const QString sentence = QString::fromStdString(judgement.comparison->sentence) + QLatin1Char('.');
+        QString sentence = QString::fromStdString(judgement.comparison->sentence) + QLatin1Char('.');
+        if (!judgement.facts.isEmpty()) sentence += QLatin1Char(' ') + judgement.facts;
         return reasons.isEmpty() ? sentence : sentence + QLatin1Char(' ') + tr("With a reservation: %1.").arg(why);
     }
 
@@ -359,10 +362,8 @@ private:
             const Comparison& c = *judgements_[i].comparison;
             notes << tr("The median, over %1 steps that both runs have, of %2's time over A's in the same step. Left "
                         "out: %3 cold, %4 opening a block.")
-                         .arg(c.steps)
-                         .arg(runLetter(i + 1))
-                         .arg(c.first)
-                         .arg(c.openingKept ? 0 : c.opening);
+                         .arg(formatCount(c.steps), runLetter(i + 1), formatCount(c.first),
+                              formatCount(c.openingKept ? 0 : c.opening));
             for (const std::string& note : c.notes) notes << QString::fromStdString(note) + QLatin1Char('.');
         }
         verdict_->setToolTip(notes.isEmpty() ? QString()
@@ -424,7 +425,9 @@ private:
                     row->cells[1] = {number.text(number.a), text};
                 }
                 row->cells[2 + 2 * i] = {number.text(number.b), text};
-                row->cells[3 + 2 * i] = {number.difference(), colourOf(number)};
+                // Intervals of several runs would push the last ones out of sight: they are in the tooltips.
+                row->cells[3 + 2 * i] = {number.difference(judgements_.size() == 1), colourOf(number),
+                                         number.difference()};
             }
         if (most >= 0 && rows.count() > most) rows.resize(most);
         return rows;
@@ -436,9 +439,13 @@ private:
         table_->begin(rows.count(), headerTexts());
         for (int row = 0; row < rows.count(); ++row) {
             const TableRow& each = rows[row];
-            for (int column = 0; column < int(each.cells.size()); ++column)
-                table_->put(row, column, each.cells[std::size_t(column)].text, each.cells[std::size_t(column)].colour,
-                            each.help);
+            for (int column = 0; column < int(each.cells.size()); ++column) {
+                const TableCell& cell = each.cells[std::size_t(column)];
+                table_->put(row, column, cell.text, cell.colour,
+                            cell.whole.isEmpty() || cell.whole == cell.text
+                                ? each.help
+                                : cell.whole + QStringLiteral("\n") + each.help);
+            }
         }
         table_->fitColumns();
     }

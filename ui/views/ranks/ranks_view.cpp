@@ -252,7 +252,7 @@ void RanksView::fillCells() {
     if (!read_) return;
     const RankSteps& steps = read_->steps;
     cells_.reset(int(steps.ranks.size()));
-    const std::vector<float>& values = steps.values[std::size_t(info().number)];
+    const std::vector<float>& values = steps.values[info().number];
     if (values.empty())
         cells_.append(std::vector<float>(steps.extents().size(), std::numeric_limits<float>::quiet_NaN()));
     else
@@ -282,7 +282,7 @@ void RanksView::summariseRanks() {
     const QCPRange visible = canvas().visibleX();
     const int first = std::clamp(int(std::ceil(visible.lower)), std::min(1, cells_.steps() - 1), cells_.steps());
     const int last = std::clamp(int(std::floor(visible.upper)) + 1, first, cells_.steps());
-    std::vector<CellStats> stats(std::size_t(cells_.rows()));
+    std::vector<CellStats> stats(Elements(cells_.rows()));
     cells_.aggregate(first, last, stats);
     std::vector<float> means;
     for (const CellStats& row : stats) means.push_back(row.value(Aggregate::Mean));
@@ -311,8 +311,7 @@ void RanksView::themed(const Theme& theme) {
 void RanksView::goTo(int row, int step) {
     if (!read_ || row < 0 || row >= int(read_->steps.runs.size())) return;
     Cursor cursor = workspace().cursor();
-    if (const int runId = read_->steps.runs[std::size_t(row)]; runId > 0)
-        workspace().setCurrent({read_->of.path, runId});
+    if (const int runId = read_->steps.runs[row]; runId > 0) workspace().setCurrent({read_->of.path, runId});
     cursor.step = step;
     workspace().setCursor(cursor);
 }
@@ -331,7 +330,7 @@ void RanksView::moveCursor(int steps, int layers) {
     const int at = read_->steps.rowOf(run()->key.runId).value_or(0), rows = int(read_->steps.runs.size());
     int row = at;
     for (int next = at + layers; layers != 0 && next >= 0 && next < rows; next += layers)
-        if (read_->steps.runs[std::size_t(next)] > 0) { // a missing rank is passed over
+        if (read_->steps.runs[next] > 0) { // a missing rank is passed over
             row = next;
             break;
         }
@@ -344,8 +343,8 @@ QString RanksView::value(const RankNumberInfo& info, float value) const {
 }
 
 QString RanksView::rankName(int row) const {
-    const int rank = read_->steps.ranks[std::size_t(row)];
-    return read_->steps.runs[std::size_t(row)] > 0 ? tr("Rank %1").arg(rank) : tr("Rank %1, missing").arg(rank);
+    const int rank = read_->steps.ranks[row];
+    return read_->steps.runs[row] > 0 ? tr("Rank %1").arg(rank) : tr("Rank %1, missing").arg(rank);
 }
 
 QString RanksView::tooltipAt(int panel, QPointF at) {
@@ -363,16 +362,16 @@ QString RanksView::tooltipAt(int panel, QPointF at) {
         if (low < 0 || low == high) return QString();
         return tr("of all ranks: %1 (rank %2) to %3 (rank %4)")
             .arg(value(number, steps.at(number.number, step, low)))
-            .arg(steps.ranks[std::size_t(low)])
+            .arg(steps.ranks[low])
             .arg(value(number, steps.at(number.number, step, high)))
-            .arg(steps.ranks[std::size_t(high)]);
+            .arg(steps.ranks[high]);
     };
     if (panel != 0)
         return QStringLiteral("<b>%1</b><br>%2 %3")
             .arg(stepName(step), tr(info().title).toHtmlEscaped(), extremes(info()).toHtmlEscaped());
     if (row < 0 || row >= int(steps.ranks.size())) return {};
     QString html = QStringLiteral("<b>%1, %2</b>").arg(rankName(row), stepName(step));
-    if (steps.runs[std::size_t(row)] == 0) return html + tr("<br>No trace of this rank was merged.");
+    if (steps.runs[row] == 0) return html + tr("<br>No trace of this rank was merged.");
     for (const RankNumberInfo& number : rankNumbers()) {
         if (!steps.knows(number.number)) continue;
         const float own = steps.at(number.number, step, row);
@@ -425,9 +424,8 @@ NumberWriter RanksView::numbers() const {
             for (int step = from; step <= std::min(from + kAtOnce - 1, last); ++step)
                 for (int row = 0; row < int(steps.ranks.size()); ++row) {
                     // A missing rank has no numbers, and a number of a step need not be one of the rank's own.
-                    if (steps.runs[std::size_t(row)] == 0 || !isRecorded(steps, step, row)) continue;
-                    fmt::format_to(std::back_inserter(lines), "{},{},{}", step, steps.ranks[std::size_t(row)],
-                                   steps.runs[std::size_t(row)]);
+                    if (steps.runs[row] == 0 || !isRecorded(steps, step, row)) continue;
+                    fmt::format_to(std::back_inserter(lines), "{},{},{}", step, steps.ranks[row], steps.runs[row]);
                     for (const RankNumberInfo& number : rankNumbers()) {
                         const float value = steps.at(number.number, step, row);
                         lines += ',';

@@ -204,10 +204,12 @@ protected:
         if (hidden < int(points_.size()))
             runs = tr("Dots are measured at their own conditions; hollow ones differ from the curves'.");
         if (hidden > 0)
-            elsewhere =
-                tr("%n run(s) of another model or machine, or of one that the trace does not name, are not drawn "
-                   "under this roof.",
-                   nullptr, hidden);
+            elsewhere = hidden == 1
+                            ? tr("A run of another model or machine, or of one that the trace does not name, is not "
+                                 "drawn under this roof.")
+                            : tr("%1 runs of other models or machines, or of some that the traces do not name, are "
+                                 "not drawn under this roof.")
+                                  .arg(formatCount(hidden));
         const QString noModel = tr("the trace of this run does not say what its model looks like");
         const QString noMachine =
             tr("its machine is not in the GPU table (kvscope-cli roofline --measure adds this one)");

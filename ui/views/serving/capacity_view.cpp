@@ -14,6 +14,7 @@
 #include "ui/views/serving/serving_strip.h"
 
 #include "base/error.h"
+#include "base/numbered_array.h"
 
 #include <QComboBox>
 
@@ -118,13 +119,13 @@ public:
             caption->setTextFlags(Qt::AlignLeft | Qt::AlignBottom);
             caption->setMargins(QMargins(2, 4, 0, 0));
             canvas().plotLayout()->addElement(canvas().plotLayout()->rowCount(), 0, caption);
-            captions_[std::size_t(panel)] = caption;
+            captions_[panel] = caption;
             QCPAxisRect* rect = canvas().addPanel(true);
             rect->setMinimumMargins(QMargins(15, 2, 15, panel + 1 == kCapacityPanels ? 15 : 4));
             if (panel + 1 < kCapacityPanels) rect->axis(QCPAxis::atBottom)->setTickLabels(false);
-            recorded_[std::size_t(panel)] = addGraph(panel);
-            recorded_[std::size_t(panel)]->setLineStyle(QCPGraph::lsNone);
-            here_[std::size_t(panel)] = addLine(*rect);
+            recorded_[panel] = addGraph(panel);
+            recorded_[panel]->setLineStyle(QCPGraph::lsNone);
+            here_[panel] = addLine(*rect);
         }
         keepEquallyHigh(canvas(), canvas().axisRects());
         canvas().setSelectsSteps(false);
@@ -211,13 +212,13 @@ private:
     QComboBox* change_ = nullptr;
     MutedLabel* status_ = nullptr;
     LegendStrip* legend_ = nullptr;
-    std::array<QCPTextElement*, kCapacityPanels> captions_{};
+    NumberedArray<QCPTextElement*, kCapacityPanels> captions_{};
     struct Lines {
-        std::array<QCPGraph*, kCapacityPanels> line{}, unsure{}; // unsure: points near saturation
+        NumberedArray<QCPGraph*, kCapacityPanels> line{}, unsure{}; // unsure: points near saturation
     };
     std::vector<Lines> lines_; // by setting
-    std::array<QCPGraph*, kCapacityPanels> recorded_{};
-    std::array<QCPItemStraightLine*, kCapacityPanels> here_{}; // at what the run had
+    NumberedArray<QCPGraph*, kCapacityPanels> recorded_{};
+    NumberedArray<QCPItemStraightLine*, kCapacityPanels> here_{}; // at what the run had
 
     std::stop_source stop_;
     std::shared_ptr<const RecordedServer> server_;
@@ -324,8 +325,8 @@ void CapacityView::draw() {
     while (lines_.size() < points_.size()) {
         Lines lines;
         for (int panel = 0; panel < kCapacityPanels; ++panel) {
-            lines.line[std::size_t(panel)] = addGraph(panel), lines.unsure[std::size_t(panel)] = addGraph(panel);
-            lines.unsure[std::size_t(panel)]->setLineStyle(QCPGraph::lsNone);
+            lines.line[panel] = addGraph(panel), lines.unsure[panel] = addGraph(panel);
+            lines.unsure[panel]->setLineStyle(QCPGraph::lsNone);
         }
         lines_.push_back(lines);
         themed(Theme::current());
@@ -341,19 +342,19 @@ void CapacityView::draw() {
                     most = std::max(most, y.back()), low = std::min(low, x.back()), high = std::max(high, x.back());
                     if (!point.result.promisesTtft()) unsureX << x.back(), unsureY << y.back();
                 }
-            lines_[s].line[std::size_t(panel)]->setData(x, y, true);
-            lines_[s].unsure[std::size_t(panel)]->setData(unsureX, unsureY, true);
+            lines_[s].line[panel]->setData(x, y, true);
+            lines_[s].unsure[panel]->setData(unsureX, unsureY, true);
         }
         const std::optional<double> height = recordedHeight(panel);
-        recorded_[std::size_t(panel)]->setVisible(height.has_value());
-        here_[std::size_t(panel)]->setVisible(server_ != nullptr);
+        recorded_[panel]->setVisible(height.has_value());
+        here_[panel]->setVisible(server_ != nullptr);
         if (server_) {
             const double at = across(valueOf(*server_, change()));
-            here_[std::size_t(panel)]->point1->setCoords(at, 0), here_[std::size_t(panel)]->point2->setCoords(at, 1);
+            here_[panel]->point1->setCoords(at, 0), here_[panel]->point2->setCoords(at, 1);
         }
         if (height) {
             const double at = across(valueOf(*server_, change()));
-            recorded_[std::size_t(panel)]->setData({at}, {*height}, true);
+            recorded_[panel]->setData({at}, {*height}, true);
             most = std::max(most, *height), low = std::min(low, at), high = std::max(high, at);
         }
         canvas().setFullY(panel, {-0.06 * most, (most > 0 ? most : 1) * 1.1});
@@ -373,7 +374,7 @@ void CapacityView::nameAxes() {
         setLogAxis(rect->axis(QCPAxis::atBottom),
                    panel + 1 == kCapacityPanels ? names[std::size_t(change_->currentIndex())] : QString(), 2);
         setUnitAxis(rect->axis(QCPAxis::atLeft), heights[panel], Unit::Fraction);
-        captions_[std::size_t(panel)]->setText(rect->axis(QCPAxis::atLeft)->label());
+        captions_[panel]->setText(rect->axis(QCPAxis::atLeft)->label());
         rect->axis(QCPAxis::atLeft)->setLabel({});
         rect->axis(QCPAxis::atLeft)->ticker()->setTickCount(3);
     }

@@ -1,5 +1,6 @@
 // Serving: the requests of a serving run as lanes over time. Below them stand latencies over a sliding window, the
 // times of the iterations, the memory of the device, and thrash. One slow token is explained by a click on it.
+#include "ui/frame/note_label.h"
 #include "ui/frame/small_widgets.h"
 #include "ui/frame/units.h"
 #include "ui/plots/plot_canvas.h"
@@ -24,6 +25,7 @@ namespace kvscope::ui {
 namespace {
 
 constexpr double kLanesShare = 2;  // of the height, beside that of another strip
+constexpr int kLinesInLowView = 2; // of the text above the strips
 constexpr int kRoomForTable = 430; // pixels of height from which a view has room for the table
 constexpr std::array<int, 6> kWindowSeconds{0,  1,  5,
                                             20, 60, 300}; // seconds that latencies are taken over; 0: by the run
@@ -38,11 +40,8 @@ public:
                            "prompt was read and its tokens came, and what the iterations did meanwhile."),
                         parent) {
         makePickers();
-        chosen_ = new MutedLabel({}, this);
+        chosen_ = new NoteLabel(this);
         chosen_->setObjectName(QStringLiteral("chosenIteration"));
-        chosen_->setTextFormat(Qt::PlainText);
-        chosen_->setWordWrap(true);
-        chosen_->setTextInteractionFlags(Qt::TextSelectableByMouse);
         chosen_->hide();
         addAbovePlot(chosen_);
         members_ = new MembersTable;
@@ -90,6 +89,7 @@ protected:
     void chose() override;
     void resizeEvent(QResizeEvent* event) override {
         IterationView::resizeEvent(event);
+        if (chosen_ != nullptr) chosen_->fit(*this, kLinesInLowView);
         showMembers();
     }
     QString note() const override;
@@ -107,7 +107,7 @@ private:
     }
 
     QComboBox *order_ = nullptr, *window_ = nullptr;
-    QLabel* chosen_ = nullptr;
+    NoteLabel* chosen_ = nullptr;
     MembersTable* members_ = nullptr; // of the chosen iteration
     LanesStrip* lanes_ = nullptr;
     ThrashStrip* shares_ = nullptr;

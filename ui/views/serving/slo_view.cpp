@@ -1,5 +1,6 @@
 // SLO: percentile curves of the times to the first token and between tokens of a serving run, with their bounds, and
 // who kept these, class by class. A click on a curve explains the token that is there.
+#include "ui/frame/note_label.h"
 #include "ui/frame/small_widgets.h"
 #include "ui/frame/units.h"
 #include "ui/look/theme.h"
@@ -28,6 +29,7 @@ namespace kvscope::ui {
 namespace {
 
 constexpr std::size_t kMostCurves = 7; // all requests, and six classes
+constexpr int kLinesInLowSlo = 2;      // of each text above the plots
 constexpr int kRoomForClasses = 360;   // pixels of height from which a view has room for the table
 enum SloPanel { First, Between, kSloPanels };
 
@@ -140,17 +142,16 @@ protected:
     }
     void resizeEvent(QResizeEvent* event) override {
         ServingPlotView::resizeEvent(event);
+        for (NoteLabel* label : {attainment_, chosenText_})
+            if (label != nullptr) label->fit(*this, kLinesInLowSlo);
         showTable();
     }
     QString note() const override;
 
 private:
-    QLabel* addLabel(const QString& name) {
-        auto* label = new MutedLabel({}, this);
+    NoteLabel* addLabel(const QString& name) {
+        auto* label = new NoteLabel(this);
         label->setObjectName(name);
-        label->setTextFormat(Qt::PlainText);
-        label->setWordWrap(true);
-        label->setTextInteractionFlags(Qt::TextSelectableByMouse);
         label->hide();
         addAbovePlot(label);
         return label;
@@ -177,7 +178,7 @@ private:
     void explain(const IterationRow& iteration, std::int64_t request);
 
     QComboBox* gaps_ = nullptr;
-    QLabel *attainment_ = nullptr, *chosenText_ = nullptr;
+    NoteLabel *attainment_ = nullptr, *chosenText_ = nullptr;
     LegendStrip* legend_ = nullptr;
     std::array<std::unique_ptr<PercentilePlot>, kSloPanels> plots_;
     SideTable* table_ = nullptr;

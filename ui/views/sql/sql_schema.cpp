@@ -27,8 +27,10 @@ SqlSchema::SqlSchema(QWidget* parent) : QWidget(parent), filter_(new QLineEdit),
     tree_->setColumnCount(2);
     tree_->setIndentation(14);
     tree_->setUniformRowHeights(true);
-    tree_->header()->setStretchLastSection(true);
+    tree_->header()->setStretchLastSection(false);
+    tree_->header()->setMinimumSectionSize(10); // types give way before the tree scrolls sideways
     tree_->header()->setSectionResizeMode(0, QHeaderView::ResizeToContents);
+    tree_->header()->setSectionResizeMode(1, QHeaderView::Stretch);
     column->addWidget(filter_);
     column->addWidget(tree_, 1);
     connect(filter_, &QLineEdit::textChanged, this, &SqlSchema::filter);

@@ -110,7 +110,7 @@ void TimelineView::addSpanActions(QMenu& menu, SpanRef ref) {
         menu.addAction(tr("Filter all views: layer %1").arg(span.layer), this,
                        [this, filter] { workspace_.setFilter(filter); });
     }
-    menu.addAction(tr("Leave a note..."), this, [this, span] { askNote(double(span.startNs)); });
+    menu.addAction(tr("Leave a note…"), this, [this, span] { askNote(double(span.startNs)); });
     menu.addSeparator();
     menu.addAction(tr("Copy its facts as table"), this, [this] {
         QString text;
@@ -190,7 +190,7 @@ void TimelineView::addTimeActions(QMenu& menu, double ns) {
         menu.addAction(tr("Show all decode steps"), this, [this] { showDecode(true); });
     }
     menu.addAction(tr("Show everything"), canvas_, &TimelineCanvas::showAll);
-    menu.addAction(tr("Leave a note here..."), this, [this, ns] { askNote(ns); });
+    menu.addAction(tr("Leave a note here…"), this, [this, ns] { askNote(ns); });
 }
 
 void TimelineView::addNoteActions(QMenu& menu, qint64 id) {
@@ -202,7 +202,7 @@ void TimelineView::addNoteActions(QMenu& menu, qint64 id) {
         menu.addAction(tr("Measure its time"), this, [this, note = *note] {
             canvas_->measure(TimeRange{double(note.startNs), double(note.startNs + note.durationNs)});
         });
-    menu.addAction(tr("Edit..."), this, [this, id] { editNote(id); });
+    menu.addAction(tr("Edit…"), this, [this, id] { editNote(id); });
     menu.addAction(tr("Remove"), this, [this, id] { removeTheNote(id); });
     menu.addAction(tr("Copy its text"), this, [text = note->text] { toClipboard(QString::fromStdString(text)); });
     addSql(menu, tr("the notes"), notesSql(workspace_.current()->key.runId));
@@ -214,7 +214,7 @@ void TimelineView::addCopies(QMenu& menu) {
     addSql(menu, tr("what is shown"), sql());
     QMenu* pictures = menu.addMenu(tr("Export"));
     for (const char* suffix : {"png", "svg", "pdf"})
-        pictures->addAction(tr("%1...").arg(QString::fromLatin1(suffix).toUpper()), this, [this, suffix] {
+        pictures->addAction(tr("%1…").arg(QString::fromLatin1(suffix).toUpper()), this, [this, suffix] {
             const QString type = QLatin1String(suffix);
             const QString path = askSavePath(this, tr("Export the timeline"), QStringLiteral("timeline.") + type,
                                              {{type.toUpper(), type}});
@@ -223,7 +223,7 @@ void TimelineView::addCopies(QMenu& menu) {
         });
     const QStringList tables = numberTables();
     for (int table = 0; table < tables.size(); ++table)
-        pictures->addAction(tr("%1 as CSV or JSON lines...").arg(tables[table]), this, [this, table] {
+        pictures->addAction(tr("%1 as CSV or JSON lines…").arg(tables[table]), this, [this, table] {
             const QString name = table == 0 ? QStringLiteral("self-times.csv") : QStringLiteral("spans.csv");
             const QString path = askSavePath(this, tr("Export numbers of the timeline"), name, numberFormats());
             if (path.isEmpty()) return;

@@ -31,7 +31,7 @@ namespace kvscope::ui {
 
 namespace {
 
-constexpr int kPlotHeight = 340;       // at least, for a name in every row: a low window scrolls
+constexpr int kPlotHeight = 330;       // at least, for a name in every row: a low window scrolls
 constexpr double kRoomForValues = 1.3; // of the longest bar, for the values beside it
 
 struct Answer {
@@ -136,6 +136,11 @@ protected:
 
     void runGrew() override {
         if (run()) timer_.grew(!isGrowing(*run()));
+    }
+
+    void resizeEvent(QResizeEvent* event) override {
+        PlotView::resizeEvent(event);
+        if (headline_ != nullptr) headline_->fit(*this);
     }
 
     void cursorMoved() override {} // the cursor is in another plane: steps and layers
