@@ -41,7 +41,10 @@ struct Proposal {
     std::string cachePolicy{}; // empty: as recorded
     int layersAhead = 0;       // blocks are guessed so many layers before they are needed
     bool resident = false;     // every block lies on the device
-    bool canRun() const { return deviceSlots > 0 || !cachePolicy.empty() || resident; } // a session has such options
+    bool forecast = false;     // the layer before chooses, by the model's Forecast heads: ahead=forecast
+    bool canRun() const {
+        return deviceSlots > 0 || !cachePolicy.empty() || resident || forecast;
+    } // as session options
     bool canReplay() const { return deviceSlots > 0 || !cachePolicy.empty() || layersAhead > 0; }
 };
 

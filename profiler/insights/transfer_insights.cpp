@@ -1,4 +1,6 @@
 // Where exposed transfer time comes from.
+#include "base/json_reading.h"
+#include "core/select/method.h"
 #include "profiler/insights/insight_rule.h"
 #include "profiler/insights/words.h"
 
@@ -24,6 +26,13 @@ Loads loadsOf(const ExposureReport& exposure) {
         loads.wallNs += layer.wallNs;
     }
     return loads;
+}
+
+/// Whether the run's method could have had the layer before choose, and did not.
+bool couldForecast(const RunRow& run) {
+    const MethodEntry* method = knownMethod(run.method);
+    return method != nullptr && method->takesForecast != nullptr &&
+           member(parseJson(run.paramsJson), "ahead") == "none";
 }
 
 std::string linkName(const ExposureReport& exposure) {
@@ -118,10 +127,13 @@ void findSerialTransfers(RunFacts& facts, std::vector<Insight>& out) {
                     "waits for it ({}).{}",
                     words::ms(exposure.counted().time.because(Exposure::Serial)),
                     words::ms(exposure.counted().time.exposedNs), linkName(exposure), where(exposure));
-    insight.advice =
-        "Load ahead: predict a layer's blocks one layer or one step early. kvscope-cli replay --lookahead 1 "
-        "--accuracy 0.9 predicts the gain.";
-    insight.proposal = Proposal{.layersAhead = 1};
+    const bool forecast = couldForecast(facts.run());
+    insight.advice = fmt::format("Load ahead: predict a layer's blocks one layer or one step early. kvscope-cli replay "
+                                 "--lookahead 1 --accuracy 0.9 predicts the gain.{}",
+                                 forecast ? " Where the model has Forecast heads, ahead=forecast does so; the text may "
+                                            "differ."
+                                          : "");
+    insight.proposal = Proposal{.layersAhead = 1, .forecast = forecast};
     out.push_back(std::move(insight));
 }
 

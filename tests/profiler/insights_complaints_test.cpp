@@ -51,6 +51,33 @@ TEST_F(Complaint, HitRateOfAShortRunDisagreesWithALongOne) {
         << "one quantity has one number: summaries leave the cold step out, too";
 }
 
+TEST_F(Complaint, LoadsThatFitBesideALayerAreMendedByTheForecast) {
+    EngineRun run{.link = link(0.5, 1)};
+    test::record(file, run);
+    const InsightReport waits = judge();
+    const Insight* found = test::find(waits, "serial-transfers");
+    ASSERT_NE(found, nullptr) << listed(waits);
+    EXPECT_TRUE(found->proposal->forecast);
+    EXPECT_TRUE(found->proposal->canRun());
+    EXPECT_THAT(found->advice, HasSubstr("ahead=forecast"));
+    // What is proposed helps.
+    run.with = [](SessionOptions& o) { o.settings = {{"ahead", "forecast"}}; };
+    const std::string other = (folder / "ahead.kvtrace").string();
+    test::record(other, run);
+    const InsightReport ahead = insightsOf(TraceReader(other), 1);
+    EXPECT_EQ(test::find(ahead, "serial-transfers"), nullptr) << listed(ahead);
+    EXPECT_LT(ahead.exposure.exposedShare(), waits.exposure.exposedShare() / 2);
+    // A method that has no such setting gets the advice alone.
+    run = {.method = "quest", .link = link(0.5, 1)};
+    const std::string third = (folder / "quest.kvtrace").string();
+    test::record(third, run);
+    const InsightReport quest = insightsOf(TraceReader(third), 1);
+    found = test::find(quest, "serial-transfers");
+    ASSERT_NE(found, nullptr) << listed(quest);
+    EXPECT_FALSE(found->proposal->canRun());
+    EXPECT_THAT(found->advice, testing::Not(HasSubstr("ahead=forecast")));
+}
+
 // vllm#27942, #42466: nobody sees that the link is the limit.
 TEST_F(Complaint, TheLinkIsSaturated) {
     test::record(file, {.method = "infllmv2", .link = link(0.02, 10)});

@@ -19,6 +19,7 @@ struct ProposedChange {
     QString cachePolicy;   // empty: as recorded
     int layersAhead = 0;   // for a replay only
     bool resident = false; // for a run only
+    bool forecast = false; // likewise: ahead=forecast
 };
 
 /// A View that replays caches may be one too.

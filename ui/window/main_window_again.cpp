@@ -36,6 +36,11 @@ void applyChange(SessionToRepeat& recorded, const ProposedChange& change) {
         options.cachePolicy = change.cachePolicy.toStdString();
         recorded.remarks << MainWindow::tr("Changed: the cache policy %1.").arg(change.cachePolicy);
     }
+    if (change.forecast) {
+        std::erase_if(options.settings, [](const auto& setting) { return setting.first == "ahead"; });
+        options.settings.emplace_back("ahead", "forecast");
+        recorded.remarks << MainWindow::tr("Changed: blocks are chosen a layer early, by the Forecast.");
+    }
     if (change.resident) {
         options.offload = false;
         options.deviceKvBlocks.reset();

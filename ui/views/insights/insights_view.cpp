@@ -321,7 +321,7 @@ private:
         const std::optional<Proposal>& proposal = report_->insights[index].proposal;
         if (!proposal) return std::nullopt;
         return ProposedChange{proposal->deviceSlots, QString::fromStdString(proposal->cachePolicy),
-                              proposal->layersAhead, proposal->resident};
+                              proposal->layersAhead, proposal->resident, proposal->forecast};
     }
 
     bool passes(const Insight& insight) const {
