@@ -71,7 +71,7 @@ private:
     void generate(http::ApiKind kind, http::Request& request, const Shared& exchange, const http::Headers& headers);
     void turnAway(const Prepared& prepared, const Shared& exchange, const http::ApiError& error);
     void begin(Prepared& prepared, const Shared& exchange);
-    void lifecycle(const http::Request& request, const Shared& exchange, const http::Headers& headers);
+    void lifecycle(const std::string& name, bool cancels, const Shared& exchange, const http::Headers& headers);
     void answer(const Shared& exchange, int status, std::string_view type, std::string_view body,
                 const http::Headers& headers);
     void refuse(const Shared& exchange, const http::ApiError& error, http::Headers headers);
@@ -84,6 +84,9 @@ private:
     void beginStream(Entry& entry);
     Entry* find(const std::string& name);
     std::string modelName() const;
+    std::vector<std::string> modelNames() const;
+    void expectModel(const std::string& name) const;
+    std::string modelJson(const std::string& name) const;
     std::string modelsJson() const;
 
     const ServiceOptions options_;
