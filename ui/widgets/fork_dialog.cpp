@@ -4,6 +4,7 @@
 #include "core/cache/cache_policy.h"
 #include "core/select/method.h"
 #include "core/select/recorded_heads.h"
+#include "ui/frame/dialog_size.h"
 #include "ui/frame/small_widgets.h"
 #include "ui/models/format.h"
 #include "ui/widgets/form_helpers.h"
@@ -82,7 +83,7 @@ ForkDialog::ForkDialog(const RunKey& key, const RunRow& row, const RecordedSetti
     });
     showMethod();
     explain();
-    resize(440, 560);
+    resizeOnScreen(*this, {440, 560});
 }
 
 void ForkDialog::addChoices(QFormLayout& form, const RunRow& row, int step, int block) {
@@ -136,12 +137,13 @@ void ForkDialog::showMethod() {
 
 void ForkDialog::explain() {
     const int step = step_->value();
-    what_->setText(step == 0
-                       ? tr("The prompt is read again under these settings, and the fork writes all of its tokens.")
-                       : tr("The prompt and the recorded %n token(s) before this step are read again under these "
-                            "settings; from step %1 on the fork chooses its own.",
-                            nullptr, step)
-                             .arg(formatCount(step)));
+    what_->setText(
+        step == 0   ? tr("The prompt is read again under these settings, and the fork writes all of its tokens.")
+        : step == 1 ? tr("The prompt and the first recorded token are read again under these settings; from step 1 "
+                         "on the fork chooses its own.")
+                    : tr("The prompt and the first %1 recorded tokens are read again under these settings; from "
+                         "step %1 on the fork chooses its own.")
+                          .arg(formatCount(step)));
 }
 
 ForkRequest ForkDialog::request() const {

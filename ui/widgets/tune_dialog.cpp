@@ -4,6 +4,7 @@
 #include "base/whole_file.h"
 #include "profiler/tune/tune_text.h"
 #include "ui/frame/as_written.h"
+#include "ui/frame/dialog_size.h"
 #include "ui/frame/save_path.h"
 #include "ui/frame/small_widgets.h"
 #include "ui/look/theme.h"
@@ -17,6 +18,7 @@
 #include <QClipboard>
 #include <QHeaderView>
 #include <QPushButton>
+#include <QScrollArea>
 #include <QTableWidget>
 #include <QVBoxLayout>
 
@@ -43,15 +45,14 @@ TuneDialog::TuneDialog(QWidget* parent) : ModelWorkDialog(QStringLiteral("tune")
     auto *left = new QVBoxLayout, *right = new QVBoxLayout;
     left->addWidget(makeTitle());
     options_ = new TuneOptions;
-    left->addWidget(options_);
-    left->addStretch();
+    left->addWidget(makeColumnScroll(options_), 1);
     plot_ = new TunePlot(this);
     right->addWidget(plot_->canvas(), 1);
     makeTable(right);
     makeFooter(layOut(left, right));
     const QSize room =
         parent ? parent->window()->size().expandedTo({960, 600}) : QSize(QWIDGETSIZE_MAX, QWIDGETSIZE_MAX);
-    resize(QSize(1180, 680).boundedTo(room));
+    resizeOnScreen(*this, QSize(1180, 680).boundedTo(room));
     connect(options_, &TuneOptions::changed, this, &TuneDialog::refresh);
     connect(&job_, &TuningJob::advanced, this, [this](double fraction, const QString& what) {
         showFraction(fraction);
@@ -73,12 +74,13 @@ void TuneDialog::makeTable(QVBoxLayout* layout) {
     table_->setHorizontalHeaderLabels({tr("#"), tr("Candidate"), tr("Blocks"), tr("MiB"), tr("ms/step\npredicted"),
                                        tr("ms/step\nmeasured"), tr("KiB/token\npredicted"), tr("KiB/token\nmeasured"),
                                        tr("Good answers\n(95 % interval)")});
+    table_->horizontalHeaderItem(Quality)->setTextAlignment(Qt::AlignLeft | Qt::AlignVCenter);
     table_->verticalHeader()->hide();
     table_->setWordWrap(false);
     table_->setShowGrid(false);
     table_->verticalHeader()->setDefaultSectionSize(table_->fontMetrics().height() + 6);
     table_->horizontalHeader()->setSectionResizeMode(QHeaderView::ResizeToContents);
-    table_->horizontalHeader()->setSectionResizeMode(Name, QHeaderView::Stretch);
+    table_->horizontalHeader()->setStretchLastSection(true); // a narrow table scrolls; no name is cut
     table_->setSelectionBehavior(QAbstractItemView::SelectRows);
     table_->setSelectionMode(QAbstractItemView::SingleSelection);
     table_->setEditTriggers(QAbstractItemView::NoEditTriggers);
