@@ -145,12 +145,19 @@ void Service::answer(const Shared& exchange, int status, std::string_view type, 
     exchange->respond(status, type, body, headers);
 }
 
+std::string Service::refusalName() { return fmt::format("refused-{:x}-{}", started_, ++refusals_); }
+
+std::string Service::answered(int status) {
+    metrics_.answered(status);
+    return refusalName();
+}
+
 void Service::refuse(const Shared& exchange, const ApiError& error, Headers headers) {
     if (error.status == 401) headers.emplace_back("WWW-Authenticate", "Bearer");
     if (error.status == 429) headers.emplace_back("retry-after", "1");
     const bool named =
         std::any_of(headers.begin(), headers.end(), [](const auto& h) { return h.first == "x-request-id"; });
-    if (!named) headers.emplace_back("x-request-id", fmt::format("refused-{:x}-{}", started_, ++refusals_));
+    if (!named) headers.emplace_back("x-request-id", refusalName());
     if (options_.benchmark && (error.status == 429 || error.status == 507))
         headers.emplace_back("x-should-retry", "false");
     answer(exchange, error.status, kJson, errorJson(error), headers);

@@ -48,8 +48,8 @@ public:
     void handle(http::Request request, const std::shared_ptr<Exchange>& exchange);
     /// The client of this answer has closed its connection, or reads too slowly.
     void gone(Exchange& exchange);
-    /// Counts a request that a connection answered by itself.
-    void answered(int status) { metrics_.answered(status); }
+    /// Counts a request that a connection answers by itself. @return its x-request-id
+    std::string answered(int status);
 
     void ready(std::shared_ptr<const Model> model);
     void batch(const EngineBatch& batch);
@@ -83,6 +83,7 @@ private:
     void cancel(Entry& entry, const char* by);
     void beginStream(Entry& entry);
     Entry* find(const std::string& name);
+    std::string refusalName();
     std::string modelName() const;
     std::vector<std::string> modelNames() const;
     void expectModel(const std::string& name) const;

@@ -218,6 +218,7 @@ TEST_F(Serve, HalfRequestsAndSilentClientsAreCutOff) {
     tls.send(std::string("\x16\x03\x01\x00\xC8\x01\x00\x00\xC4", 9)); // how a client of https:// begins
     lines.send("GET /health HTTP/1.1\nHost: localhost\n\n");
     EXPECT_THAT(tls.readAll(), HasSubstr("use http://"));
+    EXPECT_THAT(tls.text(), HasSubstr("\r\nx-request-id: refused-"));
     EXPECT_EQ(test::httpAnswer(tls.text()).status, 400) << "and not 408, when the time for headers is over";
     EXPECT_EQ(test::httpAnswer(lines.readAll()).status, 400);
     EXPECT_EQ(test::httpAnswer(garbage.readAll()).status, 400);
