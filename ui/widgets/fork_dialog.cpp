@@ -73,6 +73,9 @@ ForkDialog::ForkDialog(const RunKey& key, const RunRow& row, const RecordedSetti
     layout->addLayout(form);
     layout->addWidget(new MutedLabel(tr("Parameters of the method")));
     layout->addWidget(scroll, 1);
+    message_ = new InlineMessage;
+    message_->setObjectName(QStringLiteral("forkMessage"));
+    layout->addWidget(message_);
     layout->addWidget(buttons_);
     connect(method_, &QComboBox::currentIndexChanged, this, &ForkDialog::showMethod);
     connect(step_, &QSpinBox::valueChanged, this, &ForkDialog::explain);
@@ -144,6 +147,29 @@ void ForkDialog::explain() {
                     : tr("The prompt and the first %1 recorded tokens are read again under these settings; from "
                          "step %1 on the fork chooses its own.")
                           .arg(formatCount(step)));
+}
+
+void ForkDialog::accept() {
+    const std::string name = method_->currentData().toString().toStdString();
+    const MethodEntry& method = findMethod(name);
+    try {
+        auto settings = parameters_->settings();
+        if (name == recorded_.options.method) // those that were changed come last and count
+            settings.insert(settings.begin(), recorded_.options.settings.begin(), recorded_.options.settings.end());
+        specOf(method, settings, configOfHeads(recorded_.queryHeads, recorded_.kvHeads, recorded_.headDim));
+    } catch (const Error& error) {
+        message_->show(InlineMessage::Kind::Error,
+                       withTitles(QString::fromStdString(oneLine(error)), method.parameters));
+        return;
+    }
+    if (tokens_->value() <= step_->value()) {
+        message_->show(
+            InlineMessage::Kind::Error,
+            tr("%1 new tokens end before step %2 writes one. Ask for at least %3.")
+                .arg(formatCount(tokens_->value()), formatCount(step_->value()), formatCount(step_->value() + 1)));
+        return;
+    }
+    QDialog::accept();
 }
 
 ForkRequest ForkDialog::request() const {
