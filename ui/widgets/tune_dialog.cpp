@@ -80,11 +80,10 @@ void TuneDialog::makeTable(QVBoxLayout* layout) {
     table_->setShowGrid(false);
     table_->verticalHeader()->setDefaultSectionSize(table_->fontMetrics().height() + 6);
     table_->horizontalHeader()->setSectionResizeMode(QHeaderView::ResizeToContents);
-    table_->horizontalHeader()->setStretchLastSection(true); // a narrow table scrolls; no name is cut
     table_->setSelectionBehavior(QAbstractItemView::SelectRows);
     table_->setSelectionMode(QAbstractItemView::SingleSelection);
     table_->setEditTriggers(QAbstractItemView::NoEditTriggers);
-    table_->setMinimumHeight(180);
+    table_->setMinimumHeight(140);
     connect(table_, &QTableWidget::itemSelectionChanged, this, &TuneDialog::refresh);
     layout->addWidget(table_, 1);
     leftOut_ = new MutedLabel;
