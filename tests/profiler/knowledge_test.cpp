@@ -298,6 +298,21 @@ TEST(PartlyKnownRun, WithoutSelectionsIsNotCalledFullAttention) {
     }
 }
 
+TEST(RunName, IsTheMethodsOnTheModelsIfThereIsOne) {
+    test::Folder folder;
+    for (const std::string model : {"", "mine"}) {
+        const std::string file = (folder / (model + ".kvtrace")).string();
+        RunInfo info = synthetic::infoOf({});
+        info.name.clear();
+        info.method = "csa";
+        info.model = model;
+        TraceStore store(file, true);
+        store.beginRun(info, RecordLevel::Selections);
+        store.finish();
+        EXPECT_EQ(TraceReader(file).run(1)->name, model.empty() ? "csa" : "csa on mine");
+    }
+}
+
 TEST(ModelPath, StaysOutOfReportsAndExports) {
     test::Folder folder;
     const std::string file = (folder / "run.kvtrace").string();
