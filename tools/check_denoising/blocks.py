@@ -13,12 +13,17 @@ def steps_of(settings, block):
     return settings.get("steps", 0) or block
 
 
+def blur_of(change, size):
+    """What float32 leaves of the mean square difference of two vectors that are nearly equal."""
+    return 1.6e-5 * np.sqrt(change * size) + 1e-5 * change + 1e-9 * size
+
+
 class Full:
     def __init__(self, model, settings, judge):
         self.model, self.settings, self.judge = model, settings, judge
 
     def begin(self, block):
-        self.block, self.before = block, {}
+        self.block, self.before, self.stored = block, {}, {}
 
     def change(self, layer, query, kv_heads=1):
         """Mean square change of each token's query since the forward before, [token, part of the heads]"""
@@ -29,13 +34,16 @@ class Full:
         t = len(query)
         delta = ((query - before) ** 2).reshape(t, kv_heads, -1).mean(-1)
         size = (query ** 2).reshape(t, kv_heads, -1).mean(-1)
-        # what float32 leaves of the difference of two numbers that are nearly equal
-        self.blur = 4e-6 * np.sqrt(delta * size) * 4 + 1e-5 * delta + 1e-9 * size
+        self.blur = blur_of(delta, size)
         return np.where(delta < NEVER * size, 0.0, delta)
 
     def attend(self, layer, forward, query, prefix, key, value):
-        delta = self.change(layer, query)
-        self.compare(forward, layer, "dense", delta=delta)
+        delta, before = self.change(layer, query), self.stored.get(layer)
+        record = self.compare(forward, layer, "dense", delta=delta)
+        self.stored[layer] = key, value
+        for name, now, then in zip(("delta_keys", "delta_values"), (key, value), before or ()):
+            change, size = ((now - then) ** 2).mean((1, 2)), (now ** 2).mean((1, 2))
+            self.judge.close(name, change, record[name], blur_of(change, size))
         return merge(part(query, *prefix), part(query, key, value))
 
     def compare(self, forward, layer, mode, delta=None):
