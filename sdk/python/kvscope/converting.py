@@ -1,7 +1,8 @@
 """Index arrays that servers return with a reply, as traces.
 
 SGLang (--enable-return-indexer-topk, request field return_indexer_topk) and vLLM (an open pull request) give the tokens that every query
-of a sequence selected, in each indexer layer: int32 [queries, indexer layers, topk], positions from 0, -1 where fewer.
+of a sequence selected, in each indexer layer: int32 [queries, indexer layers, topk], positions from 0, -1 where fewer. SGLang gives positions with
+SGLANG_DSA_FUSE_TOPK=0.
 """
 
 from __future__ import annotations
