@@ -77,7 +77,7 @@ FigureDialog::FigureDialog(const QStringList& files, QWidget* parent)
     about_->setWordWrap(true);
     status_->setWordWrap(true);
     preview_->setFixedSize(kPreviewWidth, kPreviewWidth);
-    preview_->setAlignment(Qt::AlignCenter);
+    preview_->setAlignment(Qt::AlignHCenter | Qt::AlignTop);
     auto* close = new QPushButton(tr("Close"));
     save_->setEnabled(false);
     save_->setDefault(true);
@@ -108,6 +108,7 @@ FigureDialog::FigureDialog(const QStringList& files, QWidget* parent)
         if (data_) showFigure(*data_);
     });
 
+    resizeOnScreen(*this, {860, 580});
     status_->setText(tr("Reading the open traces…"));
     list_->setEnabled(false);
     std::vector<std::string> paths;
