@@ -232,7 +232,7 @@ protected:
             painter->setPen(colour);
             const QRect place = index == 0 ? QRect(area.left(), y, first - 8, line)
                                            : QRect(area.left() + first + (index - 1) * column, y, column - 8, line);
-            painter->drawText(place, (index == 0 ? Qt::AlignLeft : Qt::AlignRight) | Qt::AlignVCenter,
+            painter->drawText(place, int((index == 0 ? Qt::AlignLeft : Qt::AlignRight) | Qt::AlignVCenter),
                               metrics.elidedText(text, Qt::ElideRight, place.width()));
         };
         for (int i = 0; i < int(headers.size()); ++i) cell(i, headers[i], theme.mutedText);
