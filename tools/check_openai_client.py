@@ -21,6 +21,8 @@ def expect(error, call):
 
 def check(client):
     assert [m.id for m in client.models.list()] == ["chatty"]
+    assert client.models.retrieve("chatty").id == "chatty"
+    expect(openai.NotFoundError, lambda: client.models.retrieve("other/model"))
     asked = dict(model="chatty", prompt="Once upon a time", max_tokens=12, temperature=0, extra_body={"ignore_eos": True})
     whole = client.completions.create(**asked)
     assert whole.choices[0].finish_reason == "length" and whole.usage.completion_tokens == 12

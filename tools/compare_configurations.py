@@ -143,6 +143,22 @@ ADDED |= {
     "max_position_embeddings": [16, 60], "original_max_position_embeddings": [8, None], "num_hidden_layers": [1],
     "partial_rotary_factor": [0.25, 0, None], "head_dim": [4, None, 7], "sliding_window": [51, 49, 50, -1], "max_window_layers": [2, 3, -1],
 }
+# What the library's configuration, masks, caches and generation read beside, and what its classes call their own.
+ADDED |= {
+    "fusion_config": [{"qkv": True}], "mtp_layer_types": [["full_attention"]], "mtp_mlp_layer_types": [["dense"]], "num_mtp_layers": [2],
+    "mtp_per_layer_config": [{"0": {"hidden_act": "gelu"}}], "per_layer_config": [{"0": {"hidden_act": "gelu"}}, {}],
+    "default_theta": [500.0], "attribute_map": [{"hidden_act": "model_type"}, {}], "sub_configs": [{"text_config": "x"}],
+    "transformers_weights": ["other.safetensors", None], "use_swiglu_ffn": [True], "qk_head_dim": [4], "dtype_plan": [{"norm": "float16"}],
+    "layers_block_type": [["mamba", "attention"]], "vision_config": [{"hidden_size": 4}], "llm_config": [{"hidden_size": 4}],
+    "language_config": [{"hidden_size": 4}], "thinker_config": [{"text_config": {}}], "decoder": [{"hidden_size": 4}], "encoder": [{}],
+    "text_encoder": [{"hidden_size": 4}], "generator": [{"hidden_size": 4}], "is_heterogeneous": [True], "gradient_checkpointing": [True],
+    "_attn_implementation_internal": ["sdpa"], "ignore_keys_at_rope_validation": [["factor"]], "max_cache_len": [16], "cache_config": [{"nbits": 2}],
+    "prefill_chunk_size": [8], "stop_strings": ["a"], "min_new_tokens": [3], "suppress_tokens": [[1, 2, 3]], "begin_suppress_tokens": [[5]],
+    "guidance_scale": [2.0], "sequence_bias": [[[[5], -10.0]]], "decoder_start_token_id": [4], "forced_bos_token_id": [4],
+    "use_mtp": [True], "do_sample": [True], "num_beams": [2], "max_length": [51], "hidden_dropout": [0.5], "embd_pdrop": [0.5],
+    "tie_weights": [True], "weight_mapping": [{"a": "b"}], "base_model_tp_plan": [{"layers.*.q_proj": "colwise"}], "loss_type": ["x"],
+    "rope_parameters": [None, [], "linear"], "use_parallel_residuals": [True], "sinks": [True], "gated_attention": [True],
+}
 # Values of a RoPE scaling's keys that no other line tries.
 SCALINGS = [
     {"rope_type": "yarn", "factor": 2.0, "beta_fast": 16, "beta_slow": 2}, {"rope_type": "yarn", "factor": 0.5},

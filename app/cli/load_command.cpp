@@ -228,6 +228,7 @@ int runLoad(const LoadArguments& arguments, const Options& command) {
     const std::shared_ptr<const Model> model = loadModel(arguments.model, arguments.calibration);
     const SplicedPrompts prompts(*model);
     LongAction action;
+    engine.stop = action.stop();
     const Progress progress = action.stopping();
     LoadOptions options = loadOptions(choices, prompts);
     options.processorTime = arguments.processorTime;

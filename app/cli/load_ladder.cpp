@@ -106,6 +106,7 @@ int climbRungs(const LoadArguments& arguments) {
     remarkOnShape(arguments, table.costs, *model);
     const SplicedPrompts prompts(*model);
     LongAction action;
+    engines.sparse.stop = engines.full.stop = action.stop();
     const Progress progress = action.stopping();
     LoadOptions options = loadOptions(choices, prompts);
     Json document{{"workload", arguments.workload},

@@ -49,7 +49,7 @@ int runCommand(int argc, char** argv) {
     } catch (const std::bad_alloc&) {
         printErr("kvscope-cli: out of memory; use a shorter prompt, a smaller batch or a smaller model\n");
     } catch (const std::exception& error) {
-        printErr("kvscope-cli: {}\n", error.what());
+        printErr("kvscope-cli: {}\n", sentenceOf(error));
     }
     return 1;
 }

@@ -57,6 +57,12 @@ void printJson(std::span<const MethodEntry> chosen) {
             on["serves"] = because.empty();
             if (!because.empty()) on["because"] = because;
         }
+        if (!method.denoisingParameters.empty() || !method.canvasParameters.empty())
+            for (const Backend backend : {Backend::Cpu, Backend::Cuda}) {
+                const DenoisingReach reach = denoisingReach(method, backend);
+                entry["denoises_on"][nameOf(backend)] = {
+                    {"blocks", reach.blocks}, {"canvases", reach.canvases}, {"prefix_on_host", reach.prefixOnHost}};
+            }
         for (const Backend backend : {Backend::Cpu, Backend::Cuda})
             for (const KvType type : kvTypesOf(method, backend))
                 entry["kv_types"][nameOf(backend)].push_back(nameOf(type));

@@ -80,7 +80,9 @@ server::LoadedEngine loadEngine(const ServeArguments& arguments, serve::EngineOp
     measuring.between = [&](double) {
         if (stop.stop_requested()) throw Error(ErrorKind::Cancelled, "cancelled");
     };
-    loaded.options.costs = serve::measureCosts(loaded.model, loaded.options, measuring);
+    serve::EngineOptions measured = loaded.options;
+    measured.stop = stop;
+    loaded.options.costs = serve::measureCosts(loaded.model, measured, measuring);
     remarkOnProducts();
     return loaded;
 }

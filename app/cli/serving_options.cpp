@@ -152,6 +152,15 @@ std::vector<Workload> workloadsOf(const ServingArguments& arguments, std::uint64
         const std::uint64_t seed = first + std::uint64_t(s);
         workloads.push_back(changed(isDrawn(arguments) ? drawn(arguments, seed) : file, arguments, seed));
     }
+    const auto same = [](const WorkloadLine& a, const WorkloadLine& b) {
+        return a.arrivalUs == b.arrivalUs && a.promptTokens == b.promptTokens && a.outputTokens == b.outputTokens;
+    };
+    if (count > 1 && std::ranges::equal(workloads[0].lines, workloads[1].lines, same))
+        throw Error(ErrorKind::BadInput,
+                    fmt::format("--seeds {} would serve one workload again and again: the requests of {} are the same "
+                                "with every seed",
+                                count, arguments.workload),
+                    "give --arrivals poisson, which draws arrivals by the seed, or leave --seeds out");
     return workloads;
 }
 

@@ -20,6 +20,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <ctime>
 #include <fstream>
 #include <set>
@@ -77,6 +78,10 @@ void useOffscreenPlatform() {
     // The platform without a window warns about things that a picture does not need. Its warnings are dropped, so that
     // stderr has one line of ours.
     qInstallMessageHandler([](QtMsgType type, const QMessageLogContext&, const QString& text) {
+        if (text.startsWith(QLatin1String("QThread::start: "))) {
+            printErr("kvscope: {}\n", kNoThreads);
+            std::_Exit(1); // whoever waits for the thread is not asked
+        }
         if (type == QtCriticalMsg || type == QtFatalMsg) printErr("kvscope: {}\n", text.toStdString());
     });
 }

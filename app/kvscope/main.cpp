@@ -97,7 +97,7 @@ int runProgram(int argc, char** argv) {
     } catch (const std::bad_alloc&) {
         printErr("kvscope: out of memory; close other programs or use a smaller picture\n");
     } catch (const std::exception& error) {
-        printErr("kvscope: {}\n", error.what());
+        printErr("kvscope: {}\n", sentenceOf(error));
     }
     return 1;
 }

@@ -123,8 +123,8 @@ void Connection::next() {
 
 /// Writes an answer of the connection itself, after which the connection closes.
 void Connection::refuse(int status, const std::string& message) {
-    owner_.answered(status);
-    write(http::response(status, "application/json", http::errorJson(http::ApiError(status, message)), false));
+    write(http::response(status, "application/json", http::errorJson(http::ApiError(status, message)), false,
+                         {{"x-request-id", owner_.answered(status)}}));
     keepAlive_ = false;
     closing_ = true;
     if (!writes_) linger();

@@ -19,7 +19,8 @@ public:
     struct Owner {
         std::function<void(http::Request, const std::shared_ptr<Exchange>&)> handle;
         std::function<void(Exchange&)> gone;
-        std::function<void(int)> answered; // is told the status of an answer that the connection itself gave
+        // is told the status of an answer that the connection itself gives, and names it
+        std::function<std::string(int)> answered;
     };
     Connection(asio::ip::tcp::socket socket, const Limits& limits, const Owner& owner);
 

@@ -83,7 +83,7 @@ Server::Server(const ServerOptions& options, const LoadEngine& load)
                  service_.handle(std::move(request), exchange);
              },
              [this](Exchange& exchange) { service_.gone(exchange); },
-             [this](int status) { service_.answered(status); }} {
+             [this](int status) { return service_.answered(status); }} {
     raiseOpenFiles();
     listen();
     watchSignals();

@@ -37,6 +37,24 @@ bool isName(const std::string* text) {
            std::all_of(text->begin(), text->end(), [](char c) { return c > ' ' && c < 0x7F; });
 }
 
+/// A part of a path as the client meant it: %2F stands for a slash. What is no such sign stays.
+std::string percentDecoded(std::string_view text) {
+    const auto digit = [](char c) {
+        constexpr std::string_view kDigits = "0123456789abcdef";
+        return kDigits.find(char(c | 0x20)); // digits have that bit, and letters become small ones
+    };
+    std::string out;
+    for (std::size_t i = 0; i < text.size(); ++i) {
+        if (text[i] != '%' || i + 2 >= text.size() || digit(text[i + 1]) > 15 || digit(text[i + 2]) > 15) {
+            out += text[i];
+            continue;
+        }
+        out += char(digit(text[i + 1]) * 16 + digit(text[i + 2]));
+        i += 2;
+    }
+    return out;
+}
+
 } // namespace
 
 /// A request that the engine has, or had until a short time ago.
@@ -127,12 +145,19 @@ void Service::answer(const Shared& exchange, int status, std::string_view type, 
     exchange->respond(status, type, body, headers);
 }
 
+std::string Service::refusalName() { return fmt::format("refused-{:x}-{}", started_, ++refusals_); }
+
+std::string Service::answered(int status) {
+    metrics_.answered(status);
+    return refusalName();
+}
+
 void Service::refuse(const Shared& exchange, const ApiError& error, Headers headers) {
     if (error.status == 401) headers.emplace_back("WWW-Authenticate", "Bearer");
     if (error.status == 429) headers.emplace_back("retry-after", "1");
     const bool named =
         std::any_of(headers.begin(), headers.end(), [](const auto& h) { return h.first == "x-request-id"; });
-    if (!named) headers.emplace_back("x-request-id", fmt::format("refused-{:x}-{}", started_, ++refusals_));
+    if (!named) headers.emplace_back("x-request-id", refusalName());
     if (options_.benchmark && (error.status == 429 || error.status == 507))
         headers.emplace_back("x-should-retry", "false");
     answer(exchange, error.status, kJson, errorJson(error), headers);
@@ -163,7 +188,7 @@ void Service::route(Request& request, const Shared& exchange, const Headers& hea
                            "", methods);
     };
     const std::string& path = request.path;
-    constexpr std::string_view kRequests = "/v1/requests/";
+    constexpr std::string_view kModels = "/v1/models", kModel = "/v1/models/", kRequests = "/v1/requests/";
     if (path == "/health" || path == "/v1/health") {
         wants("GET, HEAD");
         if (!model_) throw ApiError(503, "Loading model");
@@ -174,34 +199,52 @@ void Service::route(Request& request, const Shared& exchange, const Headers& hea
         wants("GET, HEAD");
         return answer(exchange, 200, kText, metrics_.text(modelName(), around_.connections()), headers);
     }
-    if (path == "/v1/models") {
+    if (path == kModels || path.starts_with(kModel)) {
         wants("GET, HEAD");
         if (!model_) throw ApiError(503, "Loading model");
-        return answer(exchange, 200, kJson, modelsJson(), headers);
+        if (path == kModels) return answer(exchange, 200, kJson, modelsJson(), headers);
+        const std::string name = percentDecoded(std::string_view(path).substr(kModel.size()));
+        expectModel(name);
+        return answer(exchange, 200, kJson, modelJson(name), headers);
     }
     if (path == "/v1/completions" || path == "/v1/chat/completions") {
         wants("POST");
         return generate(path == "/v1/completions" ? ApiKind::Completion : ApiKind::Chat, request, exchange, headers);
     }
-    if (path.rfind(kRequests, 0) == 0) {
+    if (path.starts_with(kRequests)) {
         wants("GET, DELETE");
-        return lifecycle(request, exchange, headers);
+        const std::string name = percentDecoded(std::string_view(path).substr(kRequests.size()));
+        return lifecycle(name, request.method == "DELETE", exchange, headers);
     }
     if (path == "/v1/responses") throw ApiError(404, "/v1/responses is not served: use /v1/chat/completions");
     throw ApiError(404, fmt::format("there is no {}", shown(path)));
 }
 
-std::string Service::modelsJson() const {
-    Json data = Json::array();
+std::vector<std::string> Service::modelNames() const {
     std::vector<std::string> names{model_->name()};
     names.insert(names.end(), options_.aliases.begin(), options_.aliases.end());
-    for (const std::string& name : names)
-        data.push_back({{"id", name},
-                        {"object", "model"},
-                        {"created", started_},
-                        {"owned_by", "kvscope"},
-                        {"root", model_->name()},
-                        {"max_model_len", model_->config().maxPositions}});
+    return names;
+}
+
+/// @throws ApiError(404) where the server has no model of this name
+void Service::expectModel(const std::string& name) const {
+    if (const std::vector<std::string> names = modelNames(); std::ranges::find(names, name) == names.end())
+        throw ApiError(404, fmt::format("there is no model '{}': this server has {}", shown(name), model_->name()),
+                       "model", "model_not_found");
+}
+
+std::string Service::modelJson(const std::string& name) const {
+    return dumped({{"id", name},
+                   {"object", "model"},
+                   {"created", started_},
+                   {"owned_by", "kvscope"},
+                   {"root", model_->name()},
+                   {"max_model_len", model_->config().maxPositions}});
+}
+
+std::string Service::modelsJson() const {
+    Json data = Json::array();
+    for (const std::string& name : modelNames()) data.push_back(Json::parse(modelJson(name)));
     return dumped({{"object", "list"}, {"data", std::move(data)}});
 }
 
@@ -240,12 +283,12 @@ void Service::turnAway(const Prepared& prepared, const Shared& exchange, const A
 void Service::begin(Prepared& prepared, const Shared& exchange) {
     ApiRequest& asked = prepared.request;
     if (!prepared.error && stopping_) return turnAway(prepared, exchange, ApiError(503, "the server is stopping"));
-    if (!prepared.error && !asked.model.empty() && asked.model != model_->name() &&
-        std::find(options_.aliases.begin(), options_.aliases.end(), asked.model) == options_.aliases.end())
-        prepared.error = std::make_unique<ApiError>(
-            404, fmt::format("there is no model '{}': this server has {}", shown(asked.model), model_->name()), "model",
-            "model_not_found");
-    if (prepared.error) return refuse(exchange, *prepared.error, prepared.headers);
+    try {
+        if (prepared.error) throw ApiError(*prepared.error);
+        if (!asked.model.empty()) expectModel(asked.model);
+    } catch (const ApiError& error) {
+        return refuse(exchange, error, prepared.headers);
+    }
 
     auto made = std::make_unique<Entry>();
     Entry& entry = *made;
@@ -292,10 +335,8 @@ Service::Entry* Service::find(const std::string& name) {
     return found == entries_.end() ? nullptr : found->second.get();
 }
 
-void Service::lifecycle(const Request& request, const Shared& exchange, const Headers& headers) {
-    const std::string name = request.path.substr(request.path.rfind('/') + 1);
+void Service::lifecycle(const std::string& name, bool cancels, const Shared& exchange, const Headers& headers) {
     Entry* entry = find(name);
-    const bool cancels = request.method == "DELETE";
     if (!entry) throw ApiError(404, fmt::format("there is no request {}", shown(name)));
     if (cancels && (!entry->live || entry->finished))
         throw ApiError(404, fmt::format("request {} has ended", shown(name)));

@@ -48,8 +48,8 @@ public:
     void handle(http::Request request, const std::shared_ptr<Exchange>& exchange);
     /// The client of this answer has closed its connection, or reads too slowly.
     void gone(Exchange& exchange);
-    /// Counts a request that a connection answered by itself.
-    void answered(int status) { metrics_.answered(status); }
+    /// Counts a request that a connection answers by itself. @return its x-request-id
+    std::string answered(int status);
 
     void ready(std::shared_ptr<const Model> model);
     void batch(const EngineBatch& batch);
@@ -71,7 +71,7 @@ private:
     void generate(http::ApiKind kind, http::Request& request, const Shared& exchange, const http::Headers& headers);
     void turnAway(const Prepared& prepared, const Shared& exchange, const http::ApiError& error);
     void begin(Prepared& prepared, const Shared& exchange);
-    void lifecycle(const http::Request& request, const Shared& exchange, const http::Headers& headers);
+    void lifecycle(const std::string& name, bool cancels, const Shared& exchange, const http::Headers& headers);
     void answer(const Shared& exchange, int status, std::string_view type, std::string_view body,
                 const http::Headers& headers);
     void refuse(const Shared& exchange, const http::ApiError& error, http::Headers headers);
@@ -83,7 +83,11 @@ private:
     void cancel(Entry& entry, const char* by);
     void beginStream(Entry& entry);
     Entry* find(const std::string& name);
+    std::string refusalName();
     std::string modelName() const;
+    std::vector<std::string> modelNames() const;
+    void expectModel(const std::string& name) const;
+    std::string modelJson(const std::string& name) const;
     std::string modelsJson() const;
 
     const ServiceOptions options_;

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <fcntl.h>
 #include <iterator>
+#include <system_error>
 #include <unistd.h>
 
 namespace kvscope {
@@ -122,6 +123,13 @@ void writeErr(std::string_view text) noexcept {
 void writeErrAsIs(std::string_view text) noexcept {
     std::fwrite(text.data(), 1, text.size(), stderr);
     std::fflush(stderr);
+}
+
+std::string sentenceOf(const std::exception& failure) {
+    const auto* refused = dynamic_cast<const std::system_error*>(&failure);
+    if (refused != nullptr && refused->code() == std::errc::resource_unavailable_try_again)
+        return std::string(kNoThreads);
+    return failure.what();
 }
 
 int outputFailure() noexcept {

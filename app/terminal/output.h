@@ -2,6 +2,7 @@
 // could not be written is remembered, and the exit status says so.
 #pragma once
 
+#include <exception>
 #include <fmt/format.h>
 #include <ostream>
 #include <streambuf>
@@ -52,6 +53,13 @@ private:
 int outputFailure() noexcept;
 /// Other code wrote to standard output and failed: the exit status will say so.
 void noteOutputFailure(int error) noexcept;
+
+/// What a person is told where the system starts no more threads.
+inline constexpr std::string_view kNoThreads =
+    "the system starts no more threads for this program; close other programs, or raise the limits of memory and "
+    "processes (ulimit -v, ulimit -u)";
+/// What a person is told of an exception that no library made a sentence of.
+std::string sentenceOf(const std::exception& failure);
 
 /// The exit status of a program that would end with `status`: another one when standard output lacks text, which
 /// standard error then tells. 141, as a shell reports SIGPIPE, when the reader has closed it, else 1.

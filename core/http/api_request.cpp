@@ -86,7 +86,7 @@ std::optional<std::int64_t> integerOf(const json& body, const char* name, std::i
 
 // Names that would change the answer are refused, unless they have the value with which they change nothing: here are
 // the kinds of such values.
-enum class Neutral : std::uint8_t { Zero, One, True, Text, NoChoice, TextFormat };
+enum class Neutral : std::uint8_t { Zero, One, True, Text, NoChoice, TextFormat, Null };
 struct Refused {
     const char* name;
     Neutral neutral = Neutral::Zero;
@@ -122,6 +122,8 @@ constexpr Refused kRefused[] = {
     {"modalities", Neutral::Text},
     {"audio"},
     {"reasoning_effort"},
+    {"web_search_options", Neutral::Null}, // an empty object asks for a search
+    {"moderation", Neutral::Null},
     {"min_tokens"},
     {"stop_token_ids"},
     // Of vLLM, SGLang, llama.cpp and text-generation-webui, which send them beside OpenAI's.
@@ -178,6 +180,8 @@ bool isNeutral(const json& value, Neutral neutral) {
         return value == "none" || value == "auto";
     case Neutral::TextFormat:
         return value.is_object() && (value.empty() || value == json{{"type", "text"}});
+    case Neutral::Null:
+        return false;
     case Neutral::Zero:
         break;
     }

@@ -71,6 +71,8 @@ const char* reasonOf(int status) {
         return "Length Required";
     case 413:
         return "Content Too Large";
+    case 415:
+        return "Unsupported Media Type";
     case 417:
         return "Expectation Failed";
     case 429:

@@ -68,7 +68,7 @@ Reader::State Reader::read(std::string_view bytes) {
 Request Reader::take() {
     Request request = std::move(request_);
     request_ = {};
-    bodyBytes_ = searched_ = 0;
+    bodyBytes_ = line_ = searched_ = 0;
     begun_ = false;
     state_ = State::Head;
     advance();
@@ -76,28 +76,7 @@ Request Reader::take() {
 }
 
 void Reader::advance() {
-    if (state_ == State::Head) {
-        // Old clients send an empty line behind a body. One such line in front of a request is passed over.
-        if (buffer_.size() < 2) return;
-        if (!begun_ && buffer_.compare(0, 2, "\r\n") == 0) buffer_.erase(0, 2);
-        begun_ = true;
-        constexpr std::string_view kEnd = "\r\n\r\n";
-        const std::size_t from = searched_ < kEnd.size() ? 0 : searched_ - (kEnd.size() - 1);
-        const std::size_t end = buffer_.find(kEnd, from);
-        const bool whole = end != std::string::npos;
-        if ((whole ? end + kEnd.size() : buffer_.size()) > limits_.head) {
-            fail(431, fmt::format("the request line and the headers are longer than {} bytes", limits_.head));
-            return;
-        }
-        if (!whole) {
-            searched_ = buffer_.size();
-            return;
-        }
-        const std::string head = buffer_.substr(0, end + 2);
-        buffer_.erase(0, end + kEnd.size());
-        readHead(head);
-        if (state_ == State::Failed) return;
-    }
+    if (state_ == State::Head && !readHead()) return;
     if (buffer_.size() < bodyBytes_) {
         state_ = State::Body;
         return;
@@ -107,15 +86,37 @@ void Reader::advance() {
     state_ = State::Complete;
 }
 
-/// head: lines that end with CR LF.
-void Reader::readHead(std::string_view head) {
-    for (bool first = true; !head.empty(); first = false) {
-        const std::size_t end = head.find("\r\n");
-        const std::string_view line = head.substr(0, end);
-        head.remove_prefix(end + 2);
-        if (!(first ? readRequestLine(line) : readHeader(line))) return;
+/// Reads the lines of the head that are complete. @return whether the head is, and is right
+bool Reader::readHead() {
+    // Old clients send an empty line behind a body. One such line in front of a request is passed over.
+    if (!begun_ && buffer_ == "\r") return false;
+    if (!begun_ && buffer_.starts_with("\r\n")) buffer_.erase(0, 2), begun_ = true;
+    if (buffer_.empty()) return false;
+    begun_ = true;
+    if (line_ == 0 && !isTokenCharacter(buffer_.front())) {
+        constexpr char kTlsHandshake = 0x16; // the type of the first record of a TLS connection
+        return fail(400, buffer_.front() == kTlsHandshake
+                             ? "the connection begins with TLS, and this port has none: use http:// and not https://"
+                             : "the connection does not begin with a method of HTTP");
     }
-    readMeaning();
+    for (;;) {
+        const std::size_t end = buffer_.find('\n', std::max(line_, searched_));
+        if (std::min(end, buffer_.size() - 1) >= limits_.head)
+            return fail(431, fmt::format("the request line and the headers are longer than {} bytes", limits_.head));
+        if (end == std::string::npos) {
+            searched_ = buffer_.size();
+            return false;
+        }
+        if (end == line_ || buffer_[end - 1] != '\r')
+            return fail(400, "a line ends with LF alone: lines of HTTP end with CR and LF");
+        const std::string line = buffer_.substr(line_, end - 1 - line_);
+        const bool first = line_ == 0;
+        line_ = end + 1;
+        if (line.empty() && !first) break;
+        if (!(first ? readRequestLine(line) : readHeader(line))) return false;
+    }
+    buffer_.erase(0, line_);
+    return readMeaning();
 }
 
 bool Reader::readRequestLine(std::string_view line) {
@@ -125,11 +126,11 @@ bool Reader::readRequestLine(std::string_view line) {
     const std::string_view method = line.substr(0, one), target = line.substr(one + 1, two - one - 1),
                            version = line.substr(two + 1);
     if (!isToken(method)) return fail(400, "the method is no word of HTTP");
+    if (version != "HTTP/1.1" && version != "HTTP/1.0")
+        return fail(version.substr(0, 5) == "HTTP/" ? 505 : 400, "the version is neither HTTP/1.1 nor HTTP/1.0");
     if (target.empty() || target.front() != '/' || !std::all_of(target.begin(), target.end(), isVisible) ||
         target.find('#') != std::string_view::npos)
         return fail(400, "the target of the request is not a path that begins with /");
-    if (version != "HTTP/1.1" && version != "HTTP/1.0")
-        return fail(version.substr(0, 5) == "HTTP/" ? 505 : 400, "the version is neither HTTP/1.1 nor HTTP/1.0");
     minor_ = version.back() - '0';
     request_.method = method;
     const std::size_t question = target.find('?');
@@ -159,6 +160,8 @@ bool Reader::readMeaning() {
     for (const auto& [name, value] : request_.headers) {
         if (name == "transfer-encoding")
             return fail(411, "Transfer-Encoding is not read: send the body with its Content-Length");
+        if (name == "content-encoding" && small(value) != "identity")
+            return fail(415, "Content-Encoding is not read: send the body as it is");
         if (name == "host") ++hosts;
         if (name == "connection") {
             if (lists(value, "close"))

@@ -33,8 +33,9 @@ struct Fault {
     std::string message; // one sentence without a full stop
 };
 
-/// Takes the bytes of a connection in pieces of any size; how they are cut does not change the requests. After a fault
-/// the connection must close, because nobody knows where the next request would begin.
+/// Takes the bytes of a connection in pieces of any size; how they are cut does not change the requests. A fault is
+/// told with the byte that makes it one: who speaks another protocol, such as TLS, does not wait for the end of the
+/// headers. After a fault the connection must close, because nobody knows where the next request would begin.
 class Reader {
 public:
     enum class State { Head, Body, Complete, Failed };
@@ -56,7 +57,7 @@ public:
 
 private:
     void advance();
-    void readHead(std::string_view head);
+    bool readHead();
     bool readRequestLine(std::string_view line);
     bool readHeader(std::string_view line);
     bool readMeaning();
@@ -64,9 +65,10 @@ private:
 
     Limits limits_;
     State state_ = State::Head;
-    bool begun_ = false; // the first two bytes of the present request were looked at
+    bool begun_ = false; // the first byte of the present request was looked at
     std::string buffer_;
-    std::size_t searched_ = 0; // so many bytes of the buffer hold no end of a head
+    std::size_t line_ = 0;     // where the first line of the head begins that was not read yet
+    std::size_t searched_ = 0; // so many bytes of the buffer hold no end of that line
     std::size_t bodyBytes_ = 0;
     int minor_ = 1; // of HTTP/1.x
     Request request_;

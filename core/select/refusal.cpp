@@ -2,6 +2,7 @@
 
 #include "core/plan/layer_plan.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -22,7 +23,7 @@ std::optional<Reason> reasonAgainst(const MethodEntry& method, const MethodUse& 
     const bool cuda = use.backend == Backend::Cuda;
     if (use.config.diffusion && denoisingParametersFor(method, *use.config.diffusion).empty())
         return Reason{fmt::format("does not run on {}", deniedModels(*use.config.diffusion)), {}};
-    if (use.config.diffusion && cuda && use.config.diffusion->canvas && !method.canvasesOnCuda)
+    if (use.config.diffusion && use.config.diffusion->canvas && !denoisingReach(method, use.backend).canvases)
         return Reason{"denoises a canvas on the CPU only", {}};
     const KvType own = ownKvType(use.backend), wanted = use.kvType.value_or(own);
     if (use.config.diffusion && wanted != own)
@@ -87,6 +88,18 @@ bool couldRunInstead(const MethodEntry& method, const MethodUse& use, int longes
 }
 
 } // namespace
+
+DenoisingReach denoisingReach(const MethodEntry& method, Backend backend) {
+    DenoisingReach reach;
+    const std::vector<Parameter>& parameters = method.denoisingParameters;
+    reach.blocks = !parameters.empty();
+    reach.canvases = (!method.canvasParameters.empty() || !method.shiftedCanvasParameters.empty()) &&
+                     (backend == Backend::Cpu || method.canvasesOnCuda);
+    reach.prefixOnHost =
+        backend == Backend::Cpu && std::any_of(parameters.begin(), parameters.end(),
+                                               [](const Parameter& parameter) { return parameter.key == "page"; });
+    return reach;
+}
 
 std::optional<Error> findRefusal(const MethodEntry& method, const MethodUse& use, int longest, const Model* model) {
     const std::optional<Reason> reason = reasonAgainst(method, use, longest);

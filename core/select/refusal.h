@@ -28,6 +28,14 @@ Error refusalOnDenoisers(const MethodEntry& method, const BlockDiffusion& diffus
 /// where the method runs on models of its own kind alone.
 std::vector<KvType> kvTypesOf(const MethodEntry& method, Backend backend);
 
+/// What a method denoises on a backend.
+struct DenoisingReach {
+    bool blocks = false;       // of block-diffusion models
+    bool canvases = false;     // of masked-diffusion models
+    bool prefixOnHost = false; // the prefix of a block can wait on the host, whose pages the method chooses
+};
+DenoisingReach denoisingReach(const MethodEntry& method, Backend backend);
+
 /// Whether the method, with its own parameters for this model, runs on the backend in a sequence of so many tokens.
 bool couldRun(const MethodEntry& method, const ModelConfig& config, Backend backend, int longest);
 

@@ -388,9 +388,10 @@ void Engine::readSegments() {
         const std::int64_t begin = now();
         if (!served.scheduled) observer_.scheduled(segment.id, begin);
         served.scheduled = true;
-        const bool read = options_.scheduler.prefill == PrefillPlan::Chunks
-                              ? rows_->readChunk(RowId{served.row}, segment.to.token, {})
-                              : rows_->readLayers(RowId{served.row}, LayerId{segment.to.layer}, segment.to.token, {});
+        const bool read =
+            options_.scheduler.prefill == PrefillPlan::Chunks
+                ? rows_->readChunk(RowId{served.row}, segment.to.token, options_.stop)
+                : rows_->readLayers(RowId{served.row}, LayerId{segment.to.layer}, segment.to.token, options_.stop);
         if (read != segment.last) throw std::logic_error("a plan and a prompt disagree about the prompt's end");
         if (read) choose(served);
         running_.segmentNs[i] = now() - begin;

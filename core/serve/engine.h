@@ -17,6 +17,7 @@
 #include <memory>
 #include <mutex>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -35,6 +36,9 @@ struct EngineOptions {
     /// Selections are drawn at random with these localities, see PlantedSelections, because the model's weights are
     /// random. Every row, layer and KV head draws for itself, by the number of its request. Empty: the method selects.
     std::vector<double> planted;
+    /// Once it is requested, an iteration that reads a prompt ends between two pieces of it with Error(Cancelled), and
+    /// the engine is of no more use. A server, whose requests end in order, leaves it out.
+    std::stop_token stop;
 };
 
 /// A request as a client gives it.
@@ -132,6 +136,7 @@ public:
 
     /// One iteration: takes in what was submitted and cancelled, plans, reads parts of prompts, makes a token for every
     /// request that decodes. @return false where nothing is left to do until something is submitted
+    /// @throws Error(Cancelled) by EngineOptions::stop
     bool iterate();
 
     /// How many requests wait, run or are paused.

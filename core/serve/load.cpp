@@ -171,13 +171,36 @@ struct Measured {
     bool ownDeviceTier = false;
 };
 
+/// The context in whose steps a method selects as much as it ever does, in tokens, so that a step of so many rows reads
+/// what it reads of longer contexts as well. An engine that offloads has not all of it on the device: warm steps load
+/// something. Shorter where two such rows have no room, and nothing that takes unbearably long to read.
+int measuredContext(const MemoryShape& shape, const EngineOptions& engine, int answer) {
+    const bool cuda = engine.session.backend == Backend::Cuda;
+    const SchedulerOptions& options = engine.scheduler;
+    const int least = 256, most = cuda ? 16384 : 1024;
+    std::int64_t blocks = shape.selectedBlocks;
+    if (cuda && options.offload)
+        blocks = (options.cache == CachePlan::Partition ? shape.partitionBlocks(options) : blocks) + (blocks + 1) / 2;
+    const auto haveRoom = [&](int rows, int tokens) {
+        const RequestNeeds needs = shape.needsOf(options, tokens, answer);
+        const std::int64_t slots = shape.firstWorkingSet(options, tokens + answer);
+        return rows * (needs.deviceBytes + slots) <= engine.budget.device &&
+               rows * needs.hostBytes <= engine.budget.host &&
+               needs.scratchBytes + needs.chunkTokenBytes * tokens <= engine.budget.scratch;
+    };
+    // Where even two short rows have no room, because of the slots that every row has, there is one.
+    const int rows = haveRoom(2, least) ? 2 : 1;
+    int tokens = int(std::clamp<std::int64_t>(blocks * shape.blockTokens, least, most));
+    while (tokens > least && !haveRoom(rows, tokens)) tokens = std::max(least, tokens / 2);
+    return tokens;
+}
+
 Measured measure(const std::shared_ptr<const Model>& model, const EngineOptions& engineOptions,
                  const LoadOptions& options) {
     const bool cuda = engineOptions.session.backend == Backend::Cuda;
-    constexpr int kLengths[] = {2048, 1536, 1024, 768, 640, 512, 384, 256};
-    const int rounds = cuda ? 2 : 1; // a CPU would take long for more
+    const int rows = cuda ? 16 : 8; // a CPU would take long for more
     EngineOptions measured = engineOptions;
-    measured.scheduler.rows = rounds * int(std::size(kLengths));
+    measured.scheduler.rows = rows;
     measured.scheduler.tbtBoundMs = 1e7, measured.scheduler.iterationMs = 0; // whole prompts at once
     measured.scheduler.longPrefills = measured.scheduler.shortTurns = 1;
     LoadClock clock(options.processorTime, options.processorSpeed);
@@ -204,35 +227,45 @@ Measured measure(const std::shared_ptr<const Model>& model, const EngineOptions&
         while (engine.iterate())
             if (options.between) options.between(0);
     };
+    // Prompts of these lengths show what their tokens cost. With an answer of one token they make no step: their
+    // contexts are shorter than what a step of a longer one reads.
+    const auto readShort = [&] {
+        for (const int tokens : {2048, 1536, 1024, 768, 640, 512, 384, 256})
+            if (cuda || tokens == 512 || tokens == 256) submit(tokens, 1);
+        serve();
+    };
+    // All rows are there for some steps before the first answer ends, and then they end one after the other, so that
+    // steps of all rows, of one less and so on are measured. Rows for which the device has no room wait until others
+    // have left.
+    const int steps = 6, first = rows + steps;
+    const int whole = measuredContext(engine.costs().shape, measured, first + steps * (rows - 1));
+    const auto serveRows = [&](int later) {
+        for (int row = 0; row < rows; ++row) submit(whole, first + row * later);
+        serve();
+    };
     if (cuda) {
-        // On a GPU the prompts of the lengths above are too short in two ways. Their attention, which grows with the
-        // square of the length, takes no time that shows. Their contexts have no more blocks than a step selects, so
-        // that warm steps of a server that offloads load nothing. A long prompt that has no room in the engine's
-        // budgets is refused and not measured.
+        // Attention, which grows with the square of a prompt's length, takes no time that shows in the short prompts,
+        // and what a token of context costs shows between steps of equally many rows. A long prompt that has no room in
+        // the engine's budgets is refused and not measured.
         constexpr int kLong[] = {32768, 16384, 8192, 4096};
         const auto readLong = [&] {
             int answer = 24;
             for (const int tokens : kLong)
-                if (tokens + answer < longest) submit(tokens, answer), answer += 24;
+                if (tokens >= whole && tokens + answer < longest) submit(tokens, answer), answer += 24;
             serve();
         };
         // The first prompt of each length waits for the libraries to choose and load the kernels of its products, and
         // the first rows for memory of the host that later ones get from them.
         readLong();
-        for (const int tokens : kLengths) submit(tokens, 2);
-        serve();
+        readShort();
+        serveRows(0);
         fitting.forget();
         readLong();
+    } else {
+        for (const int tokens : {whole, 4096}) submit(tokens, 12), serve();
     }
-    // What a token of context costs shows between steps of equally many rows: those of a short and of a long prompt
-    // alone.
-    if (!cuda)
-        for (const int tokens : {256, 4096}) submit(tokens, 12), serve();
-    // Answers end one after the other, so that steps of all rows, of one less and so on are measured.
-    int answer = 8;
-    for (int round = 0; round < rounds; ++round)
-        for (const int tokens : kLengths) submit(tokens, answer), answer += 6;
-    serve();
+    readShort();
+    serveRows(steps);
     return {fitting.fit(), engine.costs(), engine.ownDeviceTier()};
 }
 

@@ -46,10 +46,12 @@ struct LoadResult {
 LoadResult load(const std::shared_ptr<const Model>& model, const Workload& workload, const EngineOptions& engine,
                 const LoadOptions& options);
 
-/// Measures what the iterations of this engine cost, in a short run of its own: on the CPU with prompts of 256 to 2,048
+/// Measures what the iterations of this engine cost, in a short run of its own: on the CPU with prompts of 256 to 4,096
 /// tokens and steps of one to eight rows, on a GPU with prompts of up to 32,768 tokens and steps of up to 16 rows,
-/// after a first run that is not measured, in which the libraries load kernels. On a GPU an engine that offloads is
-/// measured with everything on the device as well, so that the table says apart what offloading costs.
+/// after a first run that is not measured, in which the libraries load kernels. Steps have contexts in which the method
+/// selects as much as it ever does, as far as the engine's budgets have room (on the CPU up to 1,024 tokens). On a GPU
+/// an engine that offloads is measured with everything on the device as well, so that the table says apart what
+/// offloading costs.
 ServiceCosts measureCosts(const std::shared_ptr<const Model>& model, const EngineOptions& engine,
                           const LoadOptions& options);
 

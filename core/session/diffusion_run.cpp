@@ -18,23 +18,20 @@ namespace {
     throw Error(ErrorKind::Unsupported, message, hint);
 }
 
-/// Whether the method chooses pages of a prefix, which then can wait on the host.
-bool choosesPages(const MethodEntry& method, const BlockDiffusion& diffusion) {
-    const std::vector<Parameter>& parameters = denoisingParametersFor(method, diffusion);
-    return !diffusion.canvas && std::any_of(parameters.begin(), parameters.end(),
-                                            [](const Parameter& parameter) { return parameter.key == "page"; });
-}
-
-/// Refuses options that only sessions which decode token by token have. pages: the method chooses pages.
-void checkChoices(const SessionOptions& options, const std::string& model, bool pages) {
+/// Refuses options that only sessions which decode token by token have.
+void checkChoices(const SessionOptions& options, const MethodEntry& method, const Model& loaded) {
+    const std::string model = loaded.name();
+    const auto waits = [&](Backend backend) { // the prefix, on the host
+        return !loaded.config().diffusion->canvas && denoisingReach(method, backend).prefixOnHost;
+    };
     const bool sized = options.deviceKvBlocks || options.deviceKvBytes;
     const auto refuseVain = [&](const char* option) {
         refuseUnsupported(fmt::format("{} has no effect on {}: keys and values of a diffusion model stay on the device",
                                       option, model),
                           "leave it out");
     };
-    if (sized && !pages) refuseVain("--device-kv");
-    if (sized && options.backend == Backend::Cuda)
+    if (sized && !waits(Backend::Cpu)) refuseVain("--device-kv");
+    if (sized && !waits(options.backend))
         refuseUnsupported("on the CUDA backend the prefix of a diffusion model stays on the device",
                           "leave --device-kv out, or use --backend cpu");
     if (!sized && !options.cachePolicy.empty() && options.cachePolicy != "keep-selected") refuseVain("--cache-policy");
@@ -68,7 +65,7 @@ DiffusionRun::DiffusionRun(std::shared_ptr<const Model> loaded, std::vector<std:
     : SessionRun(std::move(loaded), std::move(ids), std::move(sessionOptions), traceSink) {
     const BlockDiffusion& diffusion = *model->config().diffusion;
     checkPrompts(options.maxNewTokens);
-    checkChoices(options, model->name(), choosesPages(method, diffusion));
+    checkChoices(options, method, *model);
     if (denoisingParametersFor(method, diffusion).empty()) throw refusalOnDenoisers(method, diffusion, model->name());
     resolveParameters();
     options.offload = options.offload && (options.deviceKvBlocks || options.deviceKvBytes);

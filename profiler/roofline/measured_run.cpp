@@ -124,6 +124,10 @@ MeasuredRun measuredSteps(const TraceReader& reader, const RunRow& row) {
                                 "sequences of about one length",
                                 row.runId, reader.path()),
                     "choose a run of kvscope-cli run");
+    if (!row.knows.has(Known::StepTimes))
+        throw Error(ErrorKind::BadInput,
+                    fmt::format("run {} of {} does not know how long its steps took", row.runId, reader.path()),
+                    "record a run with the times of its steps");
     MeasuredRun run;
     run.row = row;
     // Another engine's method of the same name has neither the parameters nor the budgets of this program's.

@@ -32,7 +32,7 @@ struct MeasuredRun {
     bool linkMeasured() const { return row.timing == Timing::Measured; }
 };
 
-/// @throws Error(BadInput) if there is no such run, or it has no decode step that took time
+/// @throws Error(BadInput) if there is no such run, it has no decode step that took time, or knows no times of steps
 MeasuredRun measuredRun(const TraceReader& reader, int runId);
 /// All but the parts, which need every layer of every step: in a moment, however long the run is. @throws as
 /// measuredRun

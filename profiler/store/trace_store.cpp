@@ -188,7 +188,8 @@ int TraceStore::beginRun(const RunInfo& info, RecordLevel level) {
                         " VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)");
     const auto view = [](const std::string& text) { return std::string_view(text); };
     const auto finite = [](double value) { return std::isfinite(value) ? value : 0.0; };
-    const std::string name = info.name.empty() ? fmt::format("{} on {}", info.method, info.model) : info.name;
+    const std::string ofMethod = info.model.empty() ? info.method : fmt::format("{} on {}", info.method, info.model);
+    const std::string& name = info.name.empty() ? ofMethod : info.name;
     insertRun
         .bindAll(run, view(name), view(utcNow()), view(info.model), view(info.method),
                  view(info.paramsJson.empty() ? "{}" : info.paramsJson), view(info.backend), view(info.device),

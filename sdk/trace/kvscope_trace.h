@@ -122,7 +122,7 @@ typedef struct kvtrace_prompt {
 typedef struct kvtrace_run_info {
     uint32_t size;
     uint32_t knows;   /* bits of kvtrace_knows */
-    const char* name; /* null: "method on model" */
+    const char* name; /* null: "method on model", without a model "method" */
     const char* model;
     const char* method;
     const char* params_json; /* one JSON object; null: {} */

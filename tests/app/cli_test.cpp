@@ -106,6 +106,23 @@ TEST_F(Cli, MethodsJsonDeclaresEveryParameterCompletely) {
     EXPECT_THAT(names, ::testing::IsSupersetOf({"full", "streaming", "quest", "infllmv2", "dma", "nosa"}));
 }
 
+TEST_F(Cli, MethodsJsonSaysWhatIsDenoisedWhere) {
+    std::map<std::string, json> reach;
+    for (const json& method : json::parse(cli({"methods", "--json"}).out))
+        if (method.contains("denoises_on")) reach[method.at("name")] = method.at("denoises_on");
+    const auto on = [](bool blocks, bool canvases, bool prefix) {
+        return json{{"blocks", blocks}, {"canvases", canvases}, {"prefix_on_host", prefix}};
+    };
+    const std::map<std::string, json> expected{
+        {"full", {{"cpu", on(true, true, false)}, {"cuda", on(true, true, false)}}},
+        {"quest", {{"cpu", on(true, false, true)}, {"cuda", on(true, false, false)}}},
+        {"losa", {{"cpu", on(true, false, true)}, {"cuda", on(true, false, false)}}},
+        {"sparsed", {{"cpu", on(true, true, false)}, {"cuda", on(true, false, false)}}},
+        {"sparse-dllm", {{"cpu", on(false, true, false)}, {"cuda", on(false, true, false)}}},
+    };
+    EXPECT_EQ(reach, expected);
+}
+
 TEST_F(Cli, TheMethodsPageIsTheDeclarations) {
     std::ifstream file(test::source("docs/methods.md"));
     const std::string page((std::istreambuf_iterator<char>(file)), {});

@@ -8,6 +8,7 @@
 #include <pty.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <system_error>
 
 namespace kvscope {
 namespace KVSCOPE_TEST_FILE {
@@ -31,6 +32,11 @@ TEST(ShownSafely, EscapesWhatATerminalObeysAndNothingElse) {
               "\\x9b31m\\xc3")
         << "bytes that are no UTF-8";
     EXPECT_EQ(shownSafely("\xed\xa0\x80\xc0\xaf"), "\\xed\\xa0\\x80\\xc0\\xaf") << "surrogates and overlong forms";
+}
+
+TEST(SentenceOf, SaysWhatIsShortWhereNoThreadStarts) {
+    EXPECT_EQ(sentenceOf(std::system_error(EAGAIN, std::generic_category())), kNoThreads);
+    EXPECT_EQ(sentenceOf(std::runtime_error("what else")), "what else");
 }
 
 class OutputCli : public test::CliFixture {

@@ -98,6 +98,8 @@ TEST_F(Serve, ChatsByTheTemplateOfTheModel) {
     ASSERT_EQ(models.at("data").size(), 2u);
     EXPECT_EQ(models["data"][0].at("id"), "chatty");
     EXPECT_EQ(models["data"][0].at("root"), "chatty");
+    for (const json& model : models["data"])
+        EXPECT_EQ(json::parse(askHttp(port_, "GET", "/v1/models/" + model.at("id").get<std::string>()).body), model);
 
     json body = bodyOf("", 6, true);
     body.erase("prompt");
@@ -125,6 +127,32 @@ TEST_F(Serve, ChatsByTheTemplateOfTheModel) {
     EXPECT_LE(std::abs(completion.at("usage").at("prompt_tokens").get<int>() -
                        whole.at("usage").at("prompt_tokens").get<int>()),
               1); // but for the one that texts begin with
+}
+
+TEST_F(Serve, ItsModelIsThereByItsName) {
+    start({"--alias", "org/a b"});
+    if (IsSkipped()) return;
+    const auto get = [&](const std::string& name) { return askHttp(port_, "GET", "/v1/models/" + name); };
+    EXPECT_EQ(json::parse(get("nosa-tiny").body).at("object"), "model");
+    for (const char* name : {"org%2Fa%20b", "org%2fa%20b", "org/a%20b"}) { // as clients write a name in a path
+        const HttpAnswer answer = get(name);
+        ASSERT_EQ(answer.status, 200) << name;
+        EXPECT_EQ(json::parse(answer.body).at("id"), "org/a b");
+        EXPECT_EQ(json::parse(answer.body).at("root"), "nosa-tiny");
+    }
+    for (const char* name : {"gpt-4", "", "nosa-tiny/", "nosa-tiny%", "nosa-tiny%2", "%zz", "%00%FF"}) {
+        const HttpAnswer answer = get(name);
+        ASSERT_EQ(answer.status, 404) << name;
+        EXPECT_EQ(json::parse(answer.body).at("error").at("code"), "model_not_found") << name;
+    }
+    EXPECT_EQ(askHttp(port_, "HEAD", "/v1/models/nosa-tiny").status, 200);
+    const HttpAnswer other = askHttp(port_, "DELETE", "/v1/models/nosa-tiny");
+    EXPECT_EQ(other.status, 405);
+    EXPECT_THAT(other.head, HasSubstr("Allow: GET, HEAD"));
+    json body = bodyOf("Once", 2);
+    body["model"] = "org/a b";
+    ASSERT_EQ(complete(body, "x-request-id: a/b%c\r\n").status, 200);
+    EXPECT_EQ(json::parse(askHttp(port_, "GET", "/v1/requests/a%2Fb%25c").body).at("x_request_id"), "a/b%c");
 }
 
 TEST_F(Serve, RefusesWithTheStatusThatSaysWhy) {
@@ -182,11 +210,17 @@ TEST_F(Serve, RefusesWithTheStatusThatSaysWhy) {
 TEST_F(Serve, HalfRequestsAndSilentClientsAreCutOff) {
     start({"--limit", "head_s=0.5", "--limit", "body_s=0.5", "--limit", "idle_s=1.5"});
     if (IsSkipped()) return;
-    HttpClient silent(port_), head(port_), body(port_), garbage(port_), huge(port_);
+    HttpClient silent(port_), head(port_), body(port_), garbage(port_), huge(port_), tls(port_), lines(port_);
     head.send("POST /v1/comp");
     body.send("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n{\"a\"");
     garbage.send(std::string("\x16\x03\x01\x02\x00\r\n\r\n", 9));
     huge.send("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1073741824\r\n\r\n");
+    tls.send(std::string("\x16\x03\x01\x00\xC8\x01\x00\x00\xC4", 9)); // how a client of https:// begins
+    lines.send("GET /health HTTP/1.1\nHost: localhost\n\n");
+    EXPECT_THAT(tls.readAll(), HasSubstr("use http://"));
+    EXPECT_THAT(tls.text(), HasSubstr("\r\nx-request-id: refused-"));
+    EXPECT_EQ(test::httpAnswer(tls.text()).status, 400) << "and not 408, when the time for headers is over";
+    EXPECT_EQ(test::httpAnswer(lines.readAll()).status, 400);
     EXPECT_EQ(test::httpAnswer(garbage.readAll()).status, 400);
     EXPECT_EQ(test::httpAnswer(huge.readAll()).status, 413);
     EXPECT_EQ(test::httpAnswer(head.readAll()).status, 408);

@@ -307,6 +307,10 @@ TEST_F(VainOptions, AWorkloadFromAPipeServesEverySeed) {
     ASSERT_EQ(seeds.size(), 2U);
     EXPECT_NE(seeds[0], seeds[1]);
     EXPECT_EQ(simulated("cat " + file + " | ", "/dev/stdin"), seeds);
+    // With the arrivals of the file, equal results of all seeds looked like an interval without width.
+    for (const char* arrivals : {"recorded", "constant"})
+        EXPECT_THAT(refusal({"simulate", "--workload", file, "--rate", "0.1", "--seeds", "3", "--arrivals", arrivals}),
+                    HasSubstr("are the same with every seed"));
 }
 
 /// What a shell makes of an unset variable, and a number that every range would let pass.

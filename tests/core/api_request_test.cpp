@@ -123,6 +123,8 @@ TEST(ApiRequest, RefusesWhatIsWrongAndWhatWouldChangeTheAnswer) {
                  {R"("dry_base": 1.75)", "dry_base"},
                  {R"("xtc_threshold": 0.1)", "xtc_threshold"},
                  {R"("min_p": 0.1)", "min_p"},
+                 {R"("web_search_options": {})", "web_search_options"},
+                 {R"("moderation": {"mode": "input"})", "moderation"},
                  {R"("min_tokens": 3)", "min_tokens"},
                  {R"("stop_token_ids": [3])", "stop_token_ids"},
                  {R"("modalities": ["audio"])", "modalities"},
@@ -150,7 +152,7 @@ TEST(ApiRequest, RefusesWhatIsWrongAndWhatWouldChangeTheAnswer) {
           R"("dry_sequence_breakers": [])", R"("xtc_probability": 0.0)", R"("best_of": 1)", R"("logprobs": false)",
           R"("skip_special_tokens": true)", R"("add_special_tokens": true)", R"("do_sample": true)",
           R"("num_beams": 1)", R"("include_stop_str_in_output": false)", R"("allowed_token_ids": null)",
-          R"("tfs_z": 1)", R"("regex": null)"})
+          R"("tfs_z": 1)", R"("regex": null)", R"("web_search_options": null)"})
         EXPECT_EQ(refusalOf(with(member)), "") << member;
     for (const char* prompt : {R"({})", R"({"prompt": ""})", R"({"prompt": []})", R"({"prompt": ["a", "b"]})",
                                R"({"prompt": [[1], [2]]})", R"({"prompt": [1, -1]})", R"({"prompt": [1, 2.5]})",

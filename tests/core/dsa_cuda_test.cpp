@@ -1,11 +1,8 @@
 // DSA on the GPU against the CPU backend, on random tiny checkpoints of DeepSeek-V3.2's and GLM-5's form with the same
 // bf16 weights. Without a GPU: that the families run there.
-#include "core/plan/model_limits.h"
-#include "core/select/refusal.h"
 #include "core/select/token_slots.h"
 #include "core/session/engine_setup.h"
-#include "tests/core/backend.h"
-#include "tests/core/indexed_family.h"
+#include "tests/core/indexed_on_cuda.h"
 #include "tests/core/lightning_config.h"
 
 #include <algorithm>
@@ -20,78 +17,17 @@ namespace KVSCOPE_TEST_FILE {
 
 using test::Ids;
 
-struct Case {
-    const char* name;
-    const char* golden;
-    nlohmann::json changes;
-};
-void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
-
-const std::shared_ptr<const Model>& modelOf(const Case& tested) {
-    static std::map<std::string, std::shared_ptr<const Model>> written;
-    std::shared_ptr<const Model>& model = written[tested.name];
-    if (model) return model;
-    const auto folder = std::filesystem::temp_directory_path() /
-                        (std::string("kvscope-dsa-") + tested.name + "-" + std::to_string(getpid()));
-    model =
-        Model::load(test::writeCheckpoint(folder.string(), test::lightningConfig(tested.golden, tested.changes), 5));
-    std::filesystem::remove_all(folder); // the files are mapped
-    return model;
-}
-
-class DsaModels : public ::testing::TestWithParam<Case> {
+class DsaModels : public test::IndexedShapes {
 protected:
-    const std::shared_ptr<const Model> model_ = modelOf(GetParam());
+    DsaModels() : IndexedShapes("dsa") {}
 };
 
-TEST_P(DsaModels, RunsOnCudaByItsEntry) {
-    EXPECT_EQ(gpuProblem(*model_), "");
-    const MethodEntry& dsa = findMethod("dsa");
-    const ParameterValues values = resolveDefaults(dsa, model_->config());
-    const SelectionSpec spec = dsa.make(values, model_->config());
-    EXPECT_FALSE(findRefusal(dsa, {values, spec, model_->config(), Backend::Cuda}, 500));
-}
+TEST_P(DsaModels, RunsOnCudaByItsEntry) { expectRunsOnCuda(); }
 
 class DsaOnCuda : public DsaModels {
 protected:
-    void SetUp() override {
-        if (!test::onCuda()) GTEST_SKIP() << "compares the GPU with the CPU";
-    }
-    Ids prompt(int tokens) { return test::randomPrompt(tokens, random_, model_->config().vocab); }
+    void SetUp() override { skipWithoutGpu(); }
     int budget() const { return model_->config().indexer->tokens; }
-    static SessionOptions optionsOf(Backend backend, int newTokens, bool offload) {
-        SessionOptions options = test::optionsOf("dsa", newTokens);
-        options.backend = backend;
-        options.offload = offload;
-        return options;
-    }
-    test::Outcome decode(const std::vector<Ids>& prompts, SessionOptions options, const Ids& forced = {}) const {
-        options.twoInFlight = forced.empty(); // a forced token is known before the next step is launched
-        return test::decode(model_, prompts, options, forced);
-    }
-    /// Differences of the logits of both backends, which are fed the same tokens and attend to everything.
-    std::vector<double> errorsOf(int tokens, const char* method, bool offload) {
-        const std::vector<Ids> prompts{prompt(tokens)};
-        const Ids forced = prompt(12);
-        SessionOptions cpu = optionsOf(Backend::Cpu, 12, offload), gpu = optionsOf(Backend::Cuda, 12, offload);
-        cpu.method = gpu.method = method;
-        const test::Outcome one = decode(prompts, cpu, forced), other = decode(prompts, gpu, forced);
-        EXPECT_EQ(one.logits.size(), other.logits.size());
-        std::vector<double> errors;
-        for (std::size_t step = 0; step < one.logits.size(); ++step)
-            errors.push_back(test::relativeError(other.logits.at(step), one.logits[step].data()));
-        return errors;
-    }
-    void expectNear(std::vector<double> errors) const {
-        std::sort(errors.begin(), errors.end());
-        std::printf("logits differ by %.2e of the largest, half of them by less than %.2e\n", errors.back(),
-                    errors[errors.size() / 2]);
-        EXPECT_LT(errors[errors.size() / 2], 0.05);
-        if (!model_->config().experts) { // where a token may have other experts
-            EXPECT_LT(errors.back(), 0.1);
-        }
-    }
-    std::mt19937 random_{11};
 };
 
 /// Latent attention without a selection, whose layers have indexers that nobody asks.
@@ -339,20 +275,25 @@ TEST_P(DsaOnCuda, RowsThatComeAndGoHaveTheLogitsOfSessions) {
     }
 }
 
-std::vector<Case> cases() {
+test::IndexedShape shapeOf(const char* name, const char* golden, const nlohmann::json& changes) {
+    return {name, [golden, changes] { return test::lightningConfig(golden, changes); }};
+}
+
+std::vector<test::IndexedShape> shapes() {
     const std::vector<std::string> dense(2, "dense");
-    return {{"experts", "deepseek32", nlohmann::json::object()},
-            {"halves", "deepseek32", {{"mlp_layer_types", dense}}},
-            {"shared", "glm-dsa-shared", nlohmann::json::object()},
-            {"one_leader",
-             "glm-dsa-shared",
-             {{"indexer_types", {"full", "shared", "shared", "shared"}}, {"index_head_dim", 96}, {"index_n_heads", 3}}},
-            {"wide_budget", "glm-dsa-shared", {{"index_topk", 300}, {"attention_bias", false}}}};
+    return {
+        shapeOf("experts", "deepseek32", nlohmann::json::object()),
+        shapeOf("halves", "deepseek32", {{"mlp_layer_types", dense}}),
+        shapeOf("shared", "glm-dsa-shared", nlohmann::json::object()),
+        shapeOf(
+            "one_leader", "glm-dsa-shared",
+            {{"indexer_types", {"full", "shared", "shared", "shared"}}, {"index_head_dim", 96}, {"index_n_heads", 3}}),
+        shapeOf("wide_budget", "glm-dsa-shared", {{"index_topk", 300}, {"attention_bias", false}})};
 }
 
 const auto kNames = [](const auto& tested) { return std::string(tested.param.name); };
-INSTANTIATE_TEST_SUITE_P(Shapes, DsaOnCuda, ::testing::ValuesIn(cases()), kNames);
-INSTANTIATE_TEST_SUITE_P(Shapes, DsaModels, ::testing::ValuesIn(cases()), kNames);
+INSTANTIATE_TEST_SUITE_P(Shapes, DsaOnCuda, ::testing::ValuesIn(shapes()), kNames);
+INSTANTIATE_TEST_SUITE_P(Shapes, DsaModels, ::testing::ValuesIn(shapes()), kNames);
 
 } // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

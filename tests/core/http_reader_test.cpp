@@ -86,6 +86,51 @@ TEST(HttpReader, RefusesWhatIsNoRequest) {
     EXPECT_EQ(statusOf(get("Expect: other\r\n")), 417);
     EXPECT_EQ(statusOf(post("", "Transfer-Encoding: chunked\r\n")), 411);
     EXPECT_EQ(statusOf("POST / HTTP/1.1\r\n" + host + "\r\n"), 411);
+    EXPECT_EQ(statusOf(post("{}", "Content-Encoding: gzip\r\n")), 415);
+    EXPECT_EQ(statusOf(post("{}", "Content-Encoding: Identity\r\n")), 200);
+}
+
+/// Nobody waits for the end of headers that will never come, and the fault is the same however the bytes are cut.
+TEST(HttpReader, TellsAFaultWithTheByteThatMakesItOne) {
+    const struct {
+        std::string fine, wrong; // nothing is wrong before the byte `wrong` has come
+        int status;
+        const char* message;
+    } cases[] = {
+        {"", "\x16", 400, "TLS"}, // a client that was told https://
+        {"\r\n", "\x16", 400, "TLS"},
+        {"", std::string(1, '\0'), 400, "method of HTTP"},
+        {"", "\n", 400, "method of HTTP"},
+        {"\r", "x", 400, "method of HTTP"},
+        {"\r\n", "\r", 400, "method of HTTP"},
+        {"GET /health HTTP/1.1", "\n", 400, "LF alone"},
+        {"GET /health HTTP/1.1\r\nHost: localhost", "\n", 400, "LF alone"},
+        {"GET /health HTTP/1.1\r\nHost: localhost\r\n", "\n", 400, "LF alone"},
+        {"SSH-2.0-OpenSSH_9.2\r", "\n", 400, "request line"},
+        {"PRI * HTTP/2.0\r", "\n", 505, "version"}, // a client with prior knowledge of HTTP/2
+        {"GET / HTTP/1.1\r\nnonsense\r", "\n", 400, "name and a colon"},
+    };
+    for (const auto& each : cases) {
+        Reader pieces, whole;
+        for (const char c : each.fine) {
+            EXPECT_EQ(pieces.state(), State::Head) << each.fine;
+            pieces.read({&c, 1});
+        }
+        EXPECT_EQ(pieces.state(), State::Head) << each.fine;
+        pieces.read(each.wrong);
+        whole.read(each.fine + each.wrong + "and more\n\r\n\r\n");
+        for (const Reader* reader : {&pieces, &whole}) {
+            EXPECT_EQ(reader->state(), State::Failed) << each.fine;
+            EXPECT_EQ(reader->fault().status, each.status) << each.fine;
+            EXPECT_THAT(reader->fault().message, HasSubstr(each.message));
+        }
+    }
+    Reader second;
+    second.read(get());
+    ASSERT_EQ(second.state(), State::Complete);
+    second.take();
+    second.read("\x16");
+    EXPECT_EQ(second.fault().status, 400) << "also behind a request";
 }
 
 TEST(HttpReader, LimitsHoldBeforeTheBytesAreThere) {

@@ -1,10 +1,7 @@
 // MSA on the GPU against the CPU backend, on random tiny checkpoints of MiniMax-M3's form with the same bf16 weights.
 // Without a GPU: that the family runs there.
-#include "core/plan/model_limits.h"
-#include "core/select/refusal.h"
-#include "tests/core/backend.h"
 #include "tests/core/block_indexer_config.h"
-#include "tests/core/indexed_family.h"
+#include "tests/core/indexed_on_cuda.h"
 
 #include <algorithm>
 #include <gtest/gtest.h>
@@ -13,49 +10,16 @@
 namespace kvscope {
 namespace KVSCOPE_TEST_FILE {
 
-struct Case {
-    const char* name;
-    nlohmann::json changes;
-};
-void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
-
-std::shared_ptr<const Model> modelOf(const Case& tested) {
-    const auto folder = std::filesystem::temp_directory_path() /
-                        (std::string("kvscope-msa-") + tested.name + "-" + std::to_string(getpid()));
-    const auto model = Model::load(test::writeCheckpoint(folder.string(), test::blockIndexerConfig(tested.changes), 5));
-    std::filesystem::remove_all(folder); // the files are mapped
-    return model;
-}
-
-class Msa : public ::testing::TestWithParam<Case> {
+class Msa : public test::IndexedShapes {
 protected:
-    const std::shared_ptr<const Model> model_ = modelOf(GetParam());
+    Msa() : IndexedShapes("msa") {}
 };
 
-TEST_P(Msa, RunsOnCudaByItsEntry) {
-    EXPECT_EQ(gpuProblem(*model_), "");
-    const MethodEntry& msa = findMethod("msa");
-    const ParameterValues values = resolveDefaults(msa, model_->config());
-    const SelectionSpec spec = msa.make(values, model_->config());
-    EXPECT_FALSE(findRefusal(msa, {values, spec, model_->config(), Backend::Cuda}, 500));
-}
+TEST_P(Msa, RunsOnCudaByItsEntry) { expectRunsOnCuda(); }
 
 class MsaOnCuda : public Msa {
 protected:
-    void SetUp() override {
-        if (!test::onCuda()) GTEST_SKIP() << "compares the GPU with the CPU";
-    }
-    test::Ids prompt(int tokens) { return test::randomPrompt(tokens, random_, model_->config().vocab); }
-    static test::Outcome decode(const std::shared_ptr<const Model>& model, const std::vector<test::Ids>& prompts,
-                                Backend backend, int newTokens, bool offload, const test::Ids& forced = {},
-                                const char* method = "msa") {
-        SessionOptions options = test::optionsOf(method, newTokens);
-        options.backend = backend;
-        options.offload = offload;
-        options.twoInFlight = forced.empty(); // a forced token is known before the next step is launched
-        return test::decode(model, prompts, options, forced);
-    }
-    std::mt19937 random_{11};
+    void SetUp() override { skipWithoutGpu(); }
 };
 
 /// The ids that a selection has chosen by score, and their scores.
@@ -72,11 +36,6 @@ Scored scoredOf(const StepRecord& step, const SelectionRecord& selection) {
         scored.scores.push_back(step.scores.at(selection.first + i));
     }
     return scored;
-}
-
-double middleOf(std::vector<double> values) {
-    std::sort(values.begin(), values.end());
-    return values[values.size() / 2];
 }
 
 /// Blocks that the CPU has chosen, and those among them that the GPU has not.
@@ -115,11 +74,10 @@ TEST_P(MsaOnCuda, ChoosesWhatTheCpuChooses) {
     for (const int tokens : {40, 300, 900}) {
         const std::vector<test::Ids> prompts{prompt(tokens)};
         const test::Ids forced = prompt(24);
-        const test::Outcome cpu = decode(model_, prompts, Backend::Cpu, 24, true, forced),
-                            gpu = decode(model_, prompts, Backend::Cuda, 24, true, forced);
+        const test::Outcome cpu = decode(prompts, optionsOf(Backend::Cpu, 24, true), forced),
+                            gpu = decode(prompts, optionsOf(Backend::Cuda, 24, true), forced);
         ASSERT_EQ(cpu.steps.size(), gpu.steps.size());
-        for (std::size_t step = 0; step < cpu.logits.size(); ++step)
-            errors.push_back(test::relativeError(gpu.logits.at(step), cpu.logits[step].data()));
+        for (const double error : errorsOf(cpu, gpu)) errors.push_back(error);
         for (std::size_t step = 1; step < cpu.steps.size(); ++step) {
             const StepRecord &a = cpu.steps[step], &b = gpu.steps[step];
             ASSERT_EQ(a.selections.size(), b.selections.size());
@@ -137,74 +95,57 @@ TEST_P(MsaOnCuda, ChoosesWhatTheCpuChooses) {
     ASSERT_GT(first.chosen, 0);
     first.print("the first layer that chooses");
     all.print("all layers");
-    std::printf("half of the logits within %.2e\n", middleOf(errors));
+    std::printf("half of the logits within %.2e\n", test::middleOf(errors));
     EXPECT_GE(first.overlap(), 0.95);
     EXPECT_LT(first.widest, 0.02) << "a block that both ought to have chosen";
     EXPECT_GE(all.overlap(), 0.9);
     if (!model_->config().experts) { // where a token may have other experts
-        EXPECT_LT(middleOf(errors), 0.1) << "bf16 through the layers, and a few other blocks";
+        EXPECT_LT(test::middleOf(errors), 0.1) << "bf16 through the layers, and a few other blocks";
     }
 }
 
 /// With every block in the budget only bf16 lies between the two.
 TEST_P(MsaOnCuda, LogitsAreTheCpusWhereEverythingIsAttended) {
-    const std::vector<test::Ids> prompts{
-        prompt(model_->config().blockIndexer->blocks * model_->config().blockIndexer->blockTokens - 20)};
-    const test::Ids forced = prompt(12);
-    const test::Outcome cpu = decode(model_, prompts, Backend::Cpu, 12, false, forced),
-                        gpu = decode(model_, prompts, Backend::Cuda, 12, false, forced);
-    std::vector<double> errors;
-    for (std::size_t step = 0; step < cpu.logits.size(); ++step)
-        errors.push_back(test::relativeError(gpu.logits.at(step), cpu.logits[step].data()));
-    EXPECT_LT(middleOf(errors), 0.05);
-    if (!model_->config().experts) { // where a token may have other experts
-        EXPECT_LT(*std::max_element(errors.begin(), errors.end()), 0.1);
-    }
+    const BlockIndexer& indexer = *model_->config().blockIndexer;
+    expectNear(errorsOf(indexer.blocks * indexer.blockTokens - 20, "msa", false));
 }
 
 /// Without a selection: norms, partly rotated heads, bounded gates and experts alone.
-TEST_P(MsaOnCuda, LogitsOfFullAttentionAreTheCpus) {
-    const std::vector<test::Ids> prompts{prompt(70)};
-    const test::Ids forced = prompt(12);
-    const test::Outcome cpu = decode(model_, prompts, Backend::Cpu, 12, false, forced, "full"),
-                        gpu = decode(model_, prompts, Backend::Cuda, 12, false, forced, "full");
-    std::vector<double> errors;
-    for (std::size_t step = 0; step < cpu.logits.size(); ++step)
-        errors.push_back(test::relativeError(gpu.logits.at(step), cpu.logits[step].data()));
-    EXPECT_LT(middleOf(errors), 0.05);
-}
+TEST_P(MsaOnCuda, LogitsOfFullAttentionAreTheCpus) { EXPECT_LT(test::middleOf(errorsOf(70, "full", false)), 0.05); }
 
 TEST_P(MsaOnCuda, OffloadedAndResidentGiveTheSameIds) {
     const std::vector<test::Ids> prompts{prompt(700), prompt(33), prompt(410)};
-    const test::Outcome offloaded = decode(model_, prompts, Backend::Cuda, 60, true),
-                        resident = decode(model_, prompts, Backend::Cuda, 60, false);
+    const test::Outcome offloaded = decode(prompts, optionsOf(Backend::Cuda, 60, true)),
+                        resident = decode(prompts, optionsOf(Backend::Cuda, 60, false));
     EXPECT_EQ(offloaded.ids, resident.ids);
     EXPECT_GT(offloaded.summary.misses, 0);
     EXPECT_EQ(resident.summary.misses, 0);
     EXPECT_EQ(offloaded.logits, resident.logits);
 }
 
-std::vector<Case> cases() {
+test::IndexedShape shapeOf(const char* name, const nlohmann::json& changes) {
+    return {name, [changes] { return test::blockIndexerConfig(changes); }};
+}
+
+std::vector<test::IndexedShape> shapes() {
     const std::vector<std::string> dense(3, "dense");
-    return {
-        {"experts", nlohmann::json::object()},
-        {"dense", {{"mlp_layer_types", dense}}},
-        {"blocks_of_32", {{"mlp_layer_types", dense}, {"index_block_size", 32}, {"index_local_blocks", 2}}},
-        {"heads_rotated_whole",
-         {{"mlp_layer_types", dense},
-          {"rotary_dim", 64},
-          {"rope_parameters", {{"partial_rotary_factor", 1.0}, {"rope_theta", 10000.0}, {"rope_type", "default"}}}}},
-        {"wide_heads",
-         {{"mlp_layer_types", dense},
-          {"head_dim", 128},
-          {"rotary_dim", 64},
-          {"index_n_heads", 1},
-          {"index_head_dim", 128}}}};
+    return {shapeOf("experts", nlohmann::json::object()), shapeOf("dense", {{"mlp_layer_types", dense}}),
+            shapeOf("blocks_of_32", {{"mlp_layer_types", dense}, {"index_block_size", 32}, {"index_local_blocks", 2}}),
+            shapeOf("heads_rotated_whole",
+                    {{"mlp_layer_types", dense},
+                     {"rotary_dim", 64},
+                     {"rope_parameters",
+                      {{"partial_rotary_factor", 1.0}, {"rope_theta", 10000.0}, {"rope_type", "default"}}}}),
+            shapeOf("wide_heads", {{"mlp_layer_types", dense},
+                                   {"head_dim", 128},
+                                   {"rotary_dim", 64},
+                                   {"index_n_heads", 1},
+                                   {"index_head_dim", 128}})};
 }
 
 const auto kNames = [](const auto& tested) { return std::string(tested.param.name); };
-INSTANTIATE_TEST_SUITE_P(Shapes, MsaOnCuda, ::testing::ValuesIn(cases()), kNames);
-INSTANTIATE_TEST_SUITE_P(Shapes, Msa, ::testing::ValuesIn(cases()), kNames);
+INSTANTIATE_TEST_SUITE_P(Shapes, MsaOnCuda, ::testing::ValuesIn(shapes()), kNames);
+INSTANTIATE_TEST_SUITE_P(Shapes, Msa, ::testing::ValuesIn(shapes()), kNames);
 
 } // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope

@@ -215,6 +215,39 @@ Submission requestOf(RequestId id, int prompt, int tokens) {
     return request;
 }
 
+/// Asks the engine to stop as soon as it begins to read a prompt, and counts the tokens that come all the same.
+class Impatient final : public EngineObserver {
+public:
+    void scheduled(RequestId, std::int64_t) override { stop.request_stop(); }
+    void token(RequestId, std::int32_t, int, std::int64_t, const StepRecord&) override { ++tokens; }
+    std::stop_source stop;
+    int tokens = 0;
+};
+
+/// A whole prompt in one iteration took seconds to heed Ctrl-C.
+TEST(ServingEngine, StopsWithinAPromptThatOneIterationReads) {
+    for (const char* prefill : {"layers", "chunks"}) {
+        SCOPED_TRACE(prefill);
+        Impatient impatient;
+        EngineOptions options = plainOptions();
+        ParameterValues knobs = schedulerDefaults();
+        knobs.set(schedulerParameters(), "prefill", prefill);
+        options.scheduler = schedulerOptions(knobs);
+        options.scheduler.iterationMs = 0, options.scheduler.tbtBoundMs = 1e7; // whole prompts at once
+        options.stop = impatient.stop.get_token();
+        Engine engine(model(), options, impatient);
+        engine.submit(requestOf(1, 1500, 2));
+        try {
+            while (engine.iterate()) {
+            }
+            FAIL() << "the engine read the whole prompt";
+        } catch (const Error& error) {
+            EXPECT_EQ(error.kind, ErrorKind::Cancelled);
+        }
+        EXPECT_EQ(impatient.tokens, 0);
+    }
+}
+
 /// Lets the engine's clock go on by `each` when an iteration is told, and keeps what is told of the time between them.
 class Gaps final : public EngineObserver {
 public:

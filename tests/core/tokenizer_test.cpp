@@ -347,6 +347,39 @@ TEST(Tokenizer, PutsTheTemplatesTokensAroundTheText) {
     EXPECT_EQ(none.encode("a"), std::vector<std::int32_t>{66});
 }
 
+/// The library numbers added tokens itself and warns where the file states another id, so that a model's rows are those
+/// of the library's ids.
+TEST(Tokenizer, RefusesIdsThatTheLibraryGivesToOtherTokens) {
+    Json json{{"model", {{"type", "BPE"}, {"merges", Json::array()}, {"vocab", {{"a", 0}, {"b", 1}, {"c", 2}}}}}};
+    const auto added = [&](std::initializer_list<std::pair<const char*, int>> tokens) {
+        json["added_tokens"] = Json::array();
+        for (const auto& [content, id] : tokens)
+            json["added_tokens"].push_back({{"id", id}, {"content", content}, {"special", true}});
+        try {
+            (void)Tokenizer(json.dump(), "added");
+        } catch (const Error& error) {
+            return oneLine(error);
+        }
+        return std::string();
+    };
+    EXPECT_EQ(added({{"<x>", 3}, {"<y>", 4}}), "");
+    EXPECT_EQ(added({{"b", 1}, {"<x>", 3}, {"c", 2}, {"<y>", 4}}), "") << "tokens of the vocabulary keep their ids";
+    EXPECT_EQ(added({{"<x>", 3}, {"<x>", 3}, {"<y>", 4}}), "");
+    for (const auto& wrong :
+         {added({{"<x>", 4}}), added({{"<y>", 4}, {"<x>", 3}}), added({{"b", 3}}), added({{"<x>", 2}})})
+        EXPECT_NE(wrong.find("and the tokenizers library gives it"), wrong.npos) << wrong;
+}
+
+TEST(Tokenizer, RefusesASecondTemplateWhichTakesAPairOfTexts) {
+    const Json once = {{"type", "TemplateProcessing"},
+                       {"single", {{{"SpecialToken", {{"id", "a"}}}}, {{"Sequence", {{"id", "A"}}}}}}};
+    Json json{{"model", {{"type", "BPE"}, {"merges", Json::array()}, {"vocab", {{"a", 0}, {"b", 1}}}}},
+              {"post_processor", {{"type", "Sequence"}, {"processors", {once}}}}};
+    EXPECT_EQ(Tokenizer(json.dump(), "one").encode("b"), (std::vector<std::int32_t>{0, 1}));
+    json["post_processor"]["processors"].push_back(once);
+    EXPECT_THROW(Tokenizer(json.dump(), "two"), Error);
+}
+
 /// What the tokenizers library makes of them: a mark, a fraction of Latin-1 and another one, a circled letter.
 TEST(Tokenizer, WordCharactersAreTheLibrarys) {
     Json json{

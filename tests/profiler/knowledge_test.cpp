@@ -237,6 +237,20 @@ TEST_P(PartlyKnown, IsARooflinePointWithoutItsMethodsScore) {
     EXPECT_GT(run.stepNs, 0);
 }
 
+TEST(PartlyKnownRun, WithoutTimesOfStepsIsNoRooflinePointAndSaysWhy) {
+    test::Folder folder;
+    const std::string file = (folder / "foreign.kvtrace").string();
+    recordForeign(file, Knowledge::nothing().with(Known::Selections));
+    test::sql(file, "UPDATE step SET duration_ns = 0", SQLITE_OPEN_READWRITE); // as who took none leaves it
+    try {
+        (void)measuredSteps(TraceReader(file), 1);
+        FAIL() << "it was measured";
+    } catch (const Error& error) {
+        EXPECT_EQ(error.kind, ErrorKind::BadInput);
+        EXPECT_THAT(error.what(), HasSubstr("does not know how long its steps took"));
+    }
+}
+
 /// DSA as an engine that is served from names it too: its budget is what the trace says, not this program's default.
 TEST_P(PartlyKnown, AnotherEnginesMethodIsNotOursThoughTheNameIs) {
     test::sql(file, "UPDATE run SET method = 'dsa'", SQLITE_OPEN_READWRITE);
@@ -281,6 +295,21 @@ TEST(PartlyKnownRun, WithoutSelectionsIsNotCalledFullAttention) {
         FAIL() << "it was replayed";
     } catch (const Error& error) {
         EXPECT_THAT(error.what(), HasSubstr("does not know which blocks were selected"));
+    }
+}
+
+TEST(RunName, IsTheMethodsOnTheModelsIfThereIsOne) {
+    test::Folder folder;
+    for (const std::string model : {"", "mine"}) {
+        const std::string file = (folder / (model + ".kvtrace")).string();
+        RunInfo info = synthetic::infoOf({});
+        info.name.clear();
+        info.method = "csa";
+        info.model = model;
+        TraceStore store(file, true);
+        store.beginRun(info, RecordLevel::Selections);
+        store.finish();
+        EXPECT_EQ(TraceReader(file).run(1)->name, model.empty() ? "csa" : "csa on mine");
     }
 }
 

@@ -353,6 +353,16 @@ TEST_F(CompareViewTest, SaysTheVerdictAndTheComponentsIntervals) {
         EXPECT_EQ(table.item(first + int(i), 0)->text(), components[i].title);
         EXPECT_EQ(table.item(first + int(i), 3)->text(), components[i].difference());
     }
+    view->resize(640, 640); // the column of the differences stays in sight, and its tooltips have the intervals
+    QCoreApplication::processEvents();
+    for (std::size_t i = 0; i < components.size(); ++i) {
+        const QTableWidgetItem* cell = table.item(first + int(i), 3);
+        EXPECT_EQ(cell->text(), components[i].difference(false));
+        if (cell->text() != components[i].difference()) {
+            EXPECT_TRUE(cell->toolTip().contains(components[i].difference().toHtmlEscaped()))
+                << cell->toolTip().toStdString();
+        }
+    }
     EXPECT_EQ(components[0].title, QStringLiteral("Step time against A's, median")) << "the verdict's own number";
     EXPECT_NEAR(components[0].b, 100 * expected.ratio.value, 1e-9);
     EXPECT_TRUE(view->exportCsv().startsWith(QStringLiteral("quantity,unit,a,b,difference,low,high,run\n")));
@@ -369,19 +379,19 @@ TEST(CompareFacts, SayBytesAndAnswerBesideTheTime) {
         sample->summary.tokensPerSecond = 100; // a token a step
         sample->summary.stepMs = 10;
     }
-    a.summary.h2dBytesPerStep = 1024, b.summary.h2dBytesPerStep = 1536;
+    a.summary.h2dBytesPerStep = 65536, b.summary.h2dBytesPerStep = 98304;
     a.answer = "79930, correct", b.answer = "48213 instead of 79930";
     const QString letter = QStringLiteral("C");
-    EXPECT_EQ(factsText(a, b, letter), QStringLiteral("C fetches 1.5 KiB per token from the host, A 1 KiB (+50 %). C "
+    EXPECT_EQ(factsText(a, b, letter), QStringLiteral("C fetches 96 KiB per token from the host, A 64 KiB (+50 %). C "
                                                       "answers 48213 instead of 79930; A 79930, correct."));
     b = a;
     EXPECT_EQ(factsText(a, b, letter),
-              QStringLiteral("Both fetch 1 KiB per token from the host. Both answer 79930, correct."));
+              QStringLiteral("Both fetch 64 KiB per token from the host. Both answer 79930, correct."));
     b.summary.h2dBytesPerStep = 0, b.answer.clear();
     EXPECT_EQ(factsText(a, b, letter),
-              QStringLiteral("C fetches nothing from the host, A 1 KiB per token. A answers 79930, correct."));
+              QStringLiteral("C fetches nothing from the host, A 64 KiB per token. A answers 79930, correct."));
     EXPECT_EQ(factsText(b, a, letter),
-              QStringLiteral("C fetches 1 KiB per token from the host, A nothing. C answers 79930, correct."));
+              QStringLiteral("C fetches 64 KiB per token from the host, A nothing. C answers 79930, correct."));
     EXPECT_EQ(factsText(b, b, letter), QStringLiteral("Neither fetches blocks from the host."));
     b.summary.h2dBytesPerStep = std::nan("");
     EXPECT_EQ(factsText(b, b, letter), QString());

@@ -9,6 +9,7 @@
 #include "profiler/record/recorder.h"
 #include "tests/profiler/renumbered_step.h"
 #include "tests/profiler/sql_rows.h"
+#include "ui/frame/small_widgets.h"
 #include "ui/session/session_controller.h"
 #include "ui/views/needle_lanes.h"
 #include "ui/widgets/fork_dialog.h"
@@ -100,6 +101,30 @@ TEST_F(ForkFromTheWindow, WithNothingChangedWritesTheSameTokensBesideTheRecorded
     EXPECT_EQ(tokensOf(fork->key), tokensOf({path, 1}));
     EXPECT_EQ(fork->row.name, "fork at 4: unchanged");
     EXPECT_FALSE(fork->row.metaOr(run_meta::kFork).empty());
+}
+
+TEST_F(ForkFromTheWindow, TheDialogSaysWhatCannotBeAndStaysOpen) {
+    const QString path = recorded("first.kvtrace", 0);
+    const auto window = windowOn(path);
+    ForkDialog* dialog = dialogAt(*window, 3);
+    ASSERT_NE(dialog, nullptr);
+    auto* blocks = dialog->findChild<QSpinBox*>("param_total_blocks");
+    const int before = blocks->value();
+    const auto* message = dialog->findChild<InlineMessage*>("forkMessage");
+    EXPECT_FALSE(message->isVisible());
+    blocks->setValue(2);
+    dialog->accept();
+    EXPECT_TRUE(dialog->isVisible());
+    EXPECT_TRUE(message->isVisible());
+    EXPECT_TRUE(message->text().startsWith(QStringLiteral("Total blocks 2"))) << message->text().toStdString();
+    EXPECT_FALSE(message->text().contains(QLatin1Char('_'))) << message->text().toStdString();
+    blocks->setValue(before);
+    dialog->findChild<QSpinBox*>("forkTokens")->setValue(3);
+    dialog->accept();
+    EXPECT_TRUE(dialog->isVisible());
+    EXPECT_TRUE(message->text().contains(QStringLiteral("at least 4"))) << message->text().toStdString();
+    EXPECT_FALSE(window->controller().isActive());
+    dialog->reject();
 }
 
 TEST_F(ForkFromTheWindow, ChangesWhatTheDialogSays) {

@@ -1,6 +1,7 @@
 // The window on a small screen, such as a laptop's at 200 %: 900 x 600 logical pixels are enough for everything.
 #include "tests/ui/window_fixture.h"
 
+#include "ui/session/session_controller.h"
 #include "ui/widgets/filter_bar.h"
 #include "ui/widgets/session_form.h"
 #include "ui/widgets/token_strip.h"
@@ -87,6 +88,8 @@ TEST_F(SmallWindow, KeepsTheToolBarWholeWhenItBecomesNarrower) {
     auto* bar = window->findChild<QToolBar*>(QStringLiteral("sessionToolBar"));
     const auto* locality = window->findChild<QLabel*>(QStringLiteral("locality"));
     const auto* clock = window->findChild<QLabel*>(QStringLiteral("clockRate"));
+    ASSERT_TRUE(until([&] { return window->controller().state() == SessionController::State::Idle; }))
+        << "while a model is loaded, its progress has the room of the numbers";
     ASSERT_TRUE(until([&] { return locality->isVisible() && clock->isVisible(); }));
     for (const QSize size : {QSize(1024, 700), QSize(900, 600)}) {
         window->resize(size);
@@ -100,6 +103,30 @@ TEST_F(SmallWindow, KeepsTheToolBarWholeWhenItBecomesNarrower) {
     window->resize(1600, 1000);
     settle(*window);
     EXPECT_TRUE(locality->isVisible());
+}
+
+TEST_F(SmallWindow, KeepsTheToolBarWholeWhileAPromptIsRead) {
+    const auto window = windowOnTrace();
+    window->resize(1024, 700);
+    settle(*window);
+    ASSERT_TRUE(until([&] {
+        return window->form().problem().isEmpty() && window->controller().state() == SessionController::State::Idle;
+    }));
+    const auto* bar = window->findChild<QToolBar*>(QStringLiteral("sessionToolBar"));
+    const auto* cancel = window->findChild<QToolButton*>(QStringLiteral("cancel"));
+    const auto* rate = window->findChild<QLabel*>(QStringLiteral("tokenRate"));
+    ASSERT_TRUE(bar && cancel && rate);
+    trigger(*window, "run");
+    ASSERT_TRUE(until([&] { return window->controller().state() == SessionController::State::Prefill; }));
+    ASSERT_TRUE(until([&] { return cancel->isVisible(); }));
+    QCoreApplication::processEvents();
+    for (const QToolButton* button : bar->findChildren<QToolButton*>(Qt::FindDirectChildrenOnly))
+        if (button->defaultAction()) {
+            EXPECT_TRUE(button->isVisible()) << button->text().toStdString();
+        }
+    trigger(*window, "stop");
+    ASSERT_TRUE(until([&] { return !window->controller().isActive(); }));
+    EXPECT_TRUE(until([&] { return rate->isVisible(); })) << "the numbers are there again";
 }
 
 TEST_F(SmallWindow, GivesTheViewsMostOfItsHeight) {

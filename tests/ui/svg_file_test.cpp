@@ -42,6 +42,19 @@ TEST(SvgFile, HoldsHostileTextAsText) {
         EXPECT_FALSE(QString::fromUtf8(svg.document()).contains(c)) << int(c.unicode());
 }
 
+/// They would turn round the picture's own words beside them.
+TEST(SvgFile, ShowsControlsOfWritingDirection) {
+    const QString turned = QStringLiteral("a") + QChar(0x202e) + QStringLiteral("b");
+    SvgFile svg({200, 100}, 96, turned, turned);
+    QPainter painter(&svg.device());
+    painter.drawText(QPoint(10, 50), turned);
+    painter.end();
+    EXPECT_FALSE(QString::fromUtf8(svg.document()).contains(QChar(0x202e)));
+    const Parsed parsed = parse(svg.document());
+    EXPECT_EQ(parsed.error.toStdString(), "");
+    EXPECT_GE(parsed.text.count(QStringLiteral("\\u202e")), 3) << "title, description and what is painted";
+}
+
 TEST(SvgFile, WithoutWordsHasNoTitle) {
     SvgFile svg({20, 10}, 96, {}, {});
     QPainter painter(&svg.device());

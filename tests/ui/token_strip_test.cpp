@@ -86,6 +86,25 @@ protected:
     TokenStrip strip;
 };
 
+TEST_F(TokenStripTest, TokensOfAWordReadAsOneWord) {
+    const QString word = QStringLiteral("marbleinkwell");
+    std::vector<TokenChip> chips;
+    for (const char* part : {" m", "ar", "ble", "in", "k", "w", "ell"})
+        chips.push_back({-1, int(chips.size()), int(chips.size()), part});
+    strip.setPrompt(std::move(chips));
+    const QImage picture = strip.viewport()->grab().toImage();
+    const QColor paper = Theme::current().base;
+    int first = -1, last = -1;
+    for (int x = int(52 * picture.devicePixelRatio()); x < picture.width(); ++x) // behind the gutter
+        for (int y = 0; y < picture.height(); ++y)
+            if (picture.pixelColor(x, y) != paper) {
+                if (first < 0) first = x;
+                last = x;
+            }
+    ASSERT_GE(first, 0);
+    EXPECT_NEAR((last - first) / picture.devicePixelRatio(), strip.fontMetrics().boundingRect(word).width(), 4);
+}
+
 TEST_F(TokenStripTest, AnotherRunsTokensAreAsWideAsTheyAreInAFreshStrip) {
     const auto words = [] { // ids of the first run, texts of another vocabulary
         std::vector<TokenChip> prompt;

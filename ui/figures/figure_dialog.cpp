@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "ui/figures/figure_drawing.h"
 #include "ui/frame/as_written.h"
+#include "ui/frame/dialog_size.h"
 #include "ui/frame/save_path.h"
 #include "ui/frame/small_widgets.h"
 
@@ -14,6 +15,7 @@
 #include <QListWidget>
 #include <QPointer>
 #include <QPushButton>
+#include <QScrollArea>
 #include <QThreadPool>
 
 #include <functional>
@@ -75,7 +77,7 @@ FigureDialog::FigureDialog(const QStringList& files, QWidget* parent)
     about_->setWordWrap(true);
     status_->setWordWrap(true);
     preview_->setFixedSize(kPreviewWidth, kPreviewWidth);
-    preview_->setAlignment(Qt::AlignCenter);
+    preview_->setAlignment(Qt::AlignHCenter | Qt::AlignTop);
     auto* close = new QPushButton(tr("Close"));
     save_->setEnabled(false);
     save_->setDefault(true);
@@ -85,13 +87,15 @@ FigureDialog::FigureDialog(const QStringList& files, QWidget* parent)
     buttons->addStretch();
     buttons->addWidget(close);
     buttons->addWidget(save_);
-    auto* right = new QVBoxLayout;
+    auto* column = new QWidget;
+    auto* right = new QVBoxLayout(column);
+    right->setContentsMargins(0, 0, 0, 0);
     right->addWidget(preview_);
     right->addWidget(about_);
     right->addStretch();
     auto* top = new QHBoxLayout;
     top->addWidget(list_, 1);
-    top->addLayout(right);
+    top->addWidget(makeColumnScroll(column));
     auto* body = new QVBoxLayout(this);
     body->addLayout(top, 1);
     body->addWidget(status_);
@@ -104,6 +108,7 @@ FigureDialog::FigureDialog(const QStringList& files, QWidget* parent)
         if (data_) showFigure(*data_);
     });
 
+    resizeOnScreen(*this, {860, 580});
     status_->setText(tr("Reading the open traces…"));
     list_->setEnabled(false);
     std::vector<std::string> paths;

@@ -1,5 +1,7 @@
 #include "ui/frame/svg_file.h"
 
+#include "ui/frame/as_written.h"
+
 #include <utility>
 
 namespace kvscope::ui {
@@ -34,7 +36,7 @@ QByteArray SvgFile::document() const {
     const qsizetype opening = text.indexOf(QLatin1Char('>'), text.indexOf(QLatin1String("<svg"))) + 1;
     text.insert(opening, QLatin1Char('\n') + element("title", title_).removeIf(isForbidden) +
                              element("desc", description_).removeIf(isForbidden));
-    return text.toUtf8();
+    return withoutDirections(std::move(text)).toUtf8(); // there are none but in texts of files
 }
 
 } // namespace kvscope::ui

@@ -14,7 +14,8 @@ public:
     SvgFile(QSize size, int dotsPerInch, QString title, QString description);
     /// The device to paint on. The painter must end before document() is called.
     QSvgGenerator& device() { return generator_; }
-    /// The content of the file. Characters that XML cannot represent are left out.
+    /// The content of the file. Characters that XML cannot represent are left out, and controls of writing direction
+    /// are shown (withoutDirections).
     QByteArray document() const;
 
 private:

@@ -61,8 +61,14 @@ public:
     /// Called on a worker thread at the end of every read, also of a cancelled one. `failure` is empty on success.
     using Finished = std::function<void(quint64 id, QString failure)>;
 
+    /// One thread is enough where the system starts no more of them. @throws std::system_error where it starts none
     explicit ReaderPool(Finished finished) : finished_(std::move(finished)) {
-        for (int i = 0; i < kWorkers; ++i) threads_.emplace_back([this] { work(); });
+        threads_.reserve(kWorkers);
+        try {
+            for (int i = 0; i < kWorkers; ++i) threads_.emplace_back([this] { work(); });
+        } catch (const std::system_error&) {
+            if (threads_.empty()) throw;
+        }
     }
     ~ReaderPool() {
         {

@@ -110,7 +110,7 @@ void showRuns(Workspace& workspace, const RenderRequest& request) {
 
 [[noreturn]] void refusePicture(const QString& path) {
     throw Error(ErrorKind::Storage, (path + ": the picture could not be written").toStdString(),
-                "check that the folder exists, is writable and has room");
+                "check that the folder exists, is writable and has room, and that memory is not short");
 }
 
 /// Renders the whole window as the user sees it after the first start of the program. The user's own settings are

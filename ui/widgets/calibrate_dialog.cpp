@@ -1,6 +1,7 @@
 #include "ui/widgets/calibrate_dialog.h"
 
 #include "ui/frame/as_written.h"
+#include "ui/frame/dialog_size.h"
 #include "ui/frame/small_widgets.h"
 #include "ui/frame/units.h"
 #include "ui/look/theme.h"
@@ -44,7 +45,7 @@ CalibrateDialog::CalibrateDialog(QWidget* parent)
     makeOptions(left);
     makePlot(right);
     addFooter(layOut(left, right), tr("Calibrate"), tr("Progress of the calibration"), tr("Stop; nothing is written"));
-    resize(960, 560);
+    resizeOnScreen(*this, {960, 560});
     connect(&job_, &CalibrationJob::advanced, this, &CalibrateDialog::showProgress);
     connect(&job_, &CalibrationJob::finished, this,
             [this](const std::vector<std::string>& files, const std::shared_ptr<const Model>& model,
@@ -123,7 +124,7 @@ void CalibrateDialog::makePlot(QVBoxLayout* layout) {
         curve.panel = int(i);
         QCPAxis *x = rect->axis(QCPAxis::atBottom), *y = rect->axis(QCPAxis::atLeft);
         y->setLabel(titles[i]);
-        if (i + 1 == curves_.size()) x->setLabel(tr("Training step"));
+        setIntegerAxis(x, i + 1 == curves_.size() ? tr("Training step") : QString());
         curve.training = new QCPGraph(x, y);
         curve.leftOut = new QCPGraph(x, y);
         curve.leftOut->setScatterStyle(QCPScatterStyle(QCPScatterStyle::ssDisc, 5));

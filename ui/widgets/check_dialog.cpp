@@ -3,6 +3,7 @@
 #include "ui/frame/as_written.h"
 #include "ui/frame/broken_rules.h"
 #include "ui/frame/clipboard.h"
+#include "ui/frame/dialog_size.h"
 #include "ui/frame/run_checks.h"
 #include "ui/frame/small_widgets.h"
 #include "ui/models/format.h"
@@ -76,7 +77,7 @@ CheckDialog::CheckDialog(const Workspace& workspace, const RunKey& run, const QS
     layout->addWidget(summary);
     layout->addWidget(table_, 1);
     layout->addWidget(buttons);
-    resize(940, 420);
+    resizeOnScreen(*this, {940, 420});
     table_->setFocus();
 }
 

@@ -73,6 +73,10 @@ CommandPalette::CommandPalette(QWidget* parent, Entries entries, Typed typed)
     parent->installEventFilter(this);
     connect(field_, &QLineEdit::textChanged, this, &CommandPalette::fill);
     connect(list_, &QListWidget::itemClicked, this, &CommandPalette::runChosen);
+    connect(list_, &QListWidget::currentItemChanged, this, [this](const QListWidgetItem* chosen) {
+        // The field keeps the keyboard, so a screen reader is told there what Enter would do.
+        field_->setAccessibleDescription(chosen ? chosen->data(Qt::AccessibleTextRole).toString() : QString());
+    });
     hide();
 }
 

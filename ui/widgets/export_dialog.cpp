@@ -107,9 +107,9 @@ void ExportDialog::fillControls() {
 
 void ExportDialog::layOut() {
     auto* size = new QHBoxLayout;
-    size->addWidget(width_);
+    size->addWidget(width_, 1);
     size->addWidget(new QLabel(QStringLiteral("×")));
-    size->addWidget(height_);
+    size->addWidget(height_, 1);
     auto* form = new QFormLayout;
     form->addRow(tr("Format"), format_);
     if (table_->count() > 1)

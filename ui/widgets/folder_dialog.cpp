@@ -6,6 +6,7 @@
 #include "profiler/read/trace_list.h"
 #include "ui/frame/as_written.h"
 #include "ui/frame/clipboard.h"
+#include "ui/frame/dialog_size.h"
 #include "ui/frame/small_widgets.h"
 #include "ui/frame/units.h"
 
@@ -347,7 +348,7 @@ FolderDialog::FolderDialog(const QString& folder, QWidget* parent)
     below->addWidget(progress_);
     layout->addLayout(below);
     layout->addWidget(buttons);
-    resize(1040, 560);
+    resizeOnScreen(*this, {1040, 560});
     table_->setFocus();
     connect(timer_, &QTimer::timeout, this, &FolderDialog::collect);
     timer_->start(50);

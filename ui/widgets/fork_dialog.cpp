@@ -4,6 +4,7 @@
 #include "core/cache/cache_policy.h"
 #include "core/select/method.h"
 #include "core/select/recorded_heads.h"
+#include "ui/frame/dialog_size.h"
 #include "ui/frame/small_widgets.h"
 #include "ui/models/format.h"
 #include "ui/widgets/form_helpers.h"
@@ -72,6 +73,9 @@ ForkDialog::ForkDialog(const RunKey& key, const RunRow& row, const RecordedSetti
     layout->addLayout(form);
     layout->addWidget(new MutedLabel(tr("Parameters of the method")));
     layout->addWidget(scroll, 1);
+    message_ = new InlineMessage;
+    message_->setObjectName(QStringLiteral("forkMessage"));
+    layout->addWidget(message_);
     layout->addWidget(buttons_);
     connect(method_, &QComboBox::currentIndexChanged, this, &ForkDialog::showMethod);
     connect(step_, &QSpinBox::valueChanged, this, &ForkDialog::explain);
@@ -82,7 +86,7 @@ ForkDialog::ForkDialog(const RunKey& key, const RunRow& row, const RecordedSetti
     });
     showMethod();
     explain();
-    resize(440, 560);
+    resizeOnScreen(*this, {440, 560});
 }
 
 void ForkDialog::addChoices(QFormLayout& form, const RunRow& row, int step, int block) {
@@ -136,12 +140,36 @@ void ForkDialog::showMethod() {
 
 void ForkDialog::explain() {
     const int step = step_->value();
-    what_->setText(step == 0
-                       ? tr("The prompt is read again under these settings, and the fork writes all of its tokens.")
-                       : tr("The prompt and the recorded %n token(s) before this step are read again under these "
-                            "settings; from step %1 on the fork chooses its own.",
-                            nullptr, step)
-                             .arg(formatCount(step)));
+    what_->setText(
+        step == 0   ? tr("The prompt is read again under these settings, and the fork writes all of its tokens.")
+        : step == 1 ? tr("The prompt and the first recorded token are read again under these settings; from step 1 "
+                         "on the fork chooses its own.")
+                    : tr("The prompt and the first %1 recorded tokens are read again under these settings; from "
+                         "step %1 on the fork chooses its own.")
+                          .arg(formatCount(step)));
+}
+
+void ForkDialog::accept() {
+    const std::string name = method_->currentData().toString().toStdString();
+    const MethodEntry& method = findMethod(name);
+    try {
+        auto settings = parameters_->settings();
+        if (name == recorded_.options.method) // those that were changed come last and count
+            settings.insert(settings.begin(), recorded_.options.settings.begin(), recorded_.options.settings.end());
+        specOf(method, settings, configOfHeads(recorded_.queryHeads, recorded_.kvHeads, recorded_.headDim));
+    } catch (const Error& error) {
+        message_->show(InlineMessage::Kind::Error,
+                       withTitles(QString::fromStdString(oneLine(error)), method.parameters));
+        return;
+    }
+    if (tokens_->value() <= step_->value()) {
+        message_->show(
+            InlineMessage::Kind::Error,
+            tr("%1 new tokens end before step %2 writes one. Ask for at least %3.")
+                .arg(formatCount(tokens_->value()), formatCount(step_->value()), formatCount(step_->value() + 1)));
+        return;
+    }
+    QDialog::accept();
 }
 
 ForkRequest ForkDialog::request() const {

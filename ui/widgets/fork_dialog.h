@@ -14,8 +14,9 @@ class QSpinBox;
 
 namespace kvscope::ui {
 
-class ParameterPanel;
+class InlineMessage;
 class MutedLabel;
+class ParameterPanel;
 
 class ForkDialog final : public QDialog {
     Q_OBJECT
@@ -26,6 +27,9 @@ public:
 
     /// What is asked for; with what differs from the recorded settings only.
     ForkRequest request() const;
+
+    /// Says in the dialog what cannot be, and stays open.
+    void accept() override;
 
 private:
     void addChoices(QFormLayout& form, const RunRow& row, int step, int block);
@@ -40,6 +44,7 @@ private:
     QCheckBox *resident_ = nullptr, *without_ = nullptr;
     ParameterPanel* parameters_ = nullptr;
     MutedLabel* what_ = nullptr;
+    InlineMessage* message_ = nullptr;
     QDialogButtonBox* buttons_ = nullptr;
 };
 

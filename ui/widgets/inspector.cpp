@@ -69,6 +69,7 @@ Inspector::Inspector(Workspace& workspace, QWidget* parent)
       parameterSection_(new Section(tr("Parameters"), false)), spanFacts_(new FactTable), runFacts_(new FactTable),
       stepFacts_(new FactTable), headFacts_(new FactTable), blockFacts_(new FactTable), parameterFacts_(new FactTable),
       empty_(new MutedLabel), stepNote_(new MutedLabel), blockHint_(new MutedLabel), blockText_(new QPlainTextEdit) {
+    setAccessibleName(tr("Inspector")); // a stop of Tab, so that the arrows scroll
     setWidgetResizable(true);
     setFrameShape(QFrame::NoFrame);
     setHorizontalScrollBarPolicy(Qt::ScrollBarAlwaysOff);

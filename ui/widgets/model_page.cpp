@@ -1,6 +1,7 @@
 #include "ui/widgets/model_page.h"
 
 #include "ui/frame/as_written.h"
+#include "ui/frame/dialog_size.h"
 #include "ui/frame/small_widgets.h"
 #include "ui/frame/units.h"
 #include "ui/models/format.h"
@@ -86,7 +87,7 @@ ModelPage::ModelPage(QWidget* parent)
                           "ordinary memory and weights stay in the mapped file.")));
     connect(context_, &QSpinBox::valueChanged, this, &ModelPage::showMemory);
     connect(batch_, &QSpinBox::valueChanged, this, &ModelPage::showMemory);
-    resize(760, 720);
+    resizeOnScreen(*this, {760, 720});
 }
 
 void ModelPage::setModel(std::shared_ptr<const Model> model) {

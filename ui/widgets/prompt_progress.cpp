@@ -15,6 +15,7 @@ namespace kvscope::ui {
 
 namespace {
 constexpr int kCardWidth = 420, kCardMargin = 18;
+constexpr int kBelowMiddle = 120;    // px, under the words and buttons in the middle of an empty view
 constexpr qint64 kTellsFromMs = 400; // earlier, a few pieces decide about the estimate
 } // namespace
 
@@ -83,7 +84,7 @@ void PromptProgress::place() {
     const QSize room = parentWidget()->size();
     const int width = std::min(kCardWidth, room.width() - 16);
     resize(width, layout()->hasHeightForWidth() ? layout()->totalHeightForWidth(width) : sizeHint().height());
-    move((room.width() - width) / 2, (room.height() - height()) / 2);
+    move((room.width() - width) / 2, std::min(room.height() / 2 + kBelowMiddle, room.height() - height() - 12));
 }
 
 bool PromptProgress::eventFilter(QObject* watched, QEvent* event) {

@@ -116,13 +116,16 @@ RunList::RunList(Workspace& workspace, QWidget* parent)
     view_->installEventFilter(this);
     view_->viewport()->installEventFilter(this);
     message_->setObjectName(QStringLiteral("runListMessage"));
+    message_->installEventFilter(this);
 
     auto* hint = new MutedLabel(tr("No run is open. Run a session above, open a trace, or drop .kvtrace files here."));
+    hint->setObjectName(QStringLiteral("runListHint"));
     hint->setWordWrap(true);
     hint->setAlignment(Qt::AlignCenter);
     auto* open = new QPushButton(tr("Open trace…"));
     auto* emptyLayout = new QVBoxLayout(empty_);
     emptyLayout->setContentsMargins(14, 2, 14, 2); // two lines and the button fit into the least height
+    emptyLayout->setSpacing(4);
     emptyLayout->addStretch();
     emptyLayout->addWidget(hint);
     emptyLayout->addWidget(open, 0, Qt::AlignHCenter);
@@ -174,6 +177,12 @@ bool RunList::eventFilter(QObject* watched, QEvent* event) {
     const auto toggleCompare = [this](const RunKey& key) {
         workspace_.setCompared(key, !placeOf(workspace_, key).has_value());
     };
+    if (watched == message_ && (event->type() == QEvent::ShowToParent || event->type() == QEvent::HideToParent)) {
+        // In a low panel the message needs the room of the hint.
+        if (auto* hint = findChild<QLabel*>(QStringLiteral("runListHint")))
+            hint->setVisible(event->type() == QEvent::HideToParent);
+        return false;
+    }
     if (watched == view_->viewport() && event->type() == QEvent::MouseButtonRelease) {
         const auto* mouse = static_cast<QMouseEvent*>(event);
         const QModelIndex index = view_->indexAt(mouse->pos());

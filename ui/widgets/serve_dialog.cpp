@@ -2,6 +2,7 @@
 
 #include "core/model/model.h"
 #include "ui/frame/as_written.h"
+#include "ui/frame/dialog_size.h"
 #include "ui/frame/small_widgets.h"
 #include "ui/look/theme.h"
 #include "ui/widgets/form_helpers.h"
@@ -49,7 +50,7 @@ ServeDialog::ServeDialog(ServerProcess& server, QWidget* parent) : QDialog(paren
     layout->addWidget(columns, 1);
     makeFooter(layout);
     setMinimumSize(640, 400);
-    resize(980, 660);
+    resizeOnScreen(*this, {980, 660});
     connect(form_, &ServeForm::changed, this, &ServeDialog::revalidate);
     connect(&server_, &ServerProcess::changed, this, &ServeDialog::showServer);
     connect(&server_, &ServerProcess::logged, log_, &QPlainTextEdit::appendPlainText);

@@ -1,6 +1,7 @@
 #include "ui/widgets/sweep_dialog.h"
 
 #include "ui/frame/as_written.h"
+#include "ui/frame/dialog_size.h"
 #include "ui/frame/small_widgets.h"
 #include "ui/look/theme.h"
 #include "ui/models/format.h"
@@ -49,7 +50,7 @@ SweepDialog::SweepDialog(SweepBase base, QWidget* parent) : QDialog(parent), bas
     layout->addWidget(makeAxes(), 2);
     layout->addWidget(makePreview(), 3);
     layout->addWidget(makeFooter());
-    resize(620, 560);
+    resizeOnScreen(*this, {620, 560});
     fields_ = sweepFields(base_, methodNames());
     SweepAxisEditor* first = addAxis();
     for (const char* key : kUsual)

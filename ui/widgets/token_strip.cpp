@@ -21,11 +21,12 @@ namespace {
 // Pixels at the left, where each line shows the step of its first token.
 constexpr int kGutter = 52;
 constexpr int kMargin = 6;
-constexpr int kChipPadding = 1; // pixels at the left and at the right of the text
+constexpr double kChipPadding = 2; // pixels of a chip's box beside its text, at the beginning and the end of a word
+constexpr double kSlit = 0.5;      // pixels of a chip's box that are left out where its word goes on
 constexpr int kBarHeight = 7;
 constexpr int kLineGap = 4;
-// Pixels before a token that begins with a blank, and before any other token: the tokens of a word read as one word.
-constexpr double kWordGap = 8, kJoinGap = 1;
+// Pixels before a token that begins with a blank; others follow at once: the tokens of a word read as one word.
+constexpr double kWordGap = 9;
 
 bool beginsWord(const std::string& bytes) {
     return bytes.empty() || bytes.front() == ' ' || bytes.front() == '\n' || bytes.front() == '\t';
@@ -138,8 +139,8 @@ void TokenStrip::addToFlow(std::size_t index) {
     const QString shown = tokenText(chip.bytes);
     auto width = widths_.constFind(shown);
     if (width == widths_.constEnd())
-        width = widths_.insert(shown, float(QFontMetricsF(font()).horizontalAdvance(shown) + 2 * kChipPadding));
-    flow_.append(double(*width), beginsWord(chip.bytes) ? kWordGap : kJoinGap);
+        width = widths_.insert(shown, float(QFontMetricsF(font()).horizontalAdvance(shown)));
+    flow_.append(double(*width), beginsWord(chip.bytes) ? kWordGap : 0);
 }
 
 void TokenStrip::relayout() {
@@ -230,7 +231,10 @@ void TokenStrip::paintEvent(QPaintEvent*) {
         painter.setFont(font());
         for (int index = flow_.firstOfLine(line); index < flow_.endOfLine(line); ++index) {
             const TokenChip& chip = chips_[index];
-            const QRectF box(kGutter + flow_.left(index), top, flow_.width(index), chipHeight);
+            const bool begins = index == flow_.firstOfLine(line) || beginsWord(chip.bytes);
+            const bool ends = index + 1 == flow_.endOfLine(line) || beginsWord(chips_[index + 1].bytes);
+            const QRectF text(kGutter + flow_.left(index), top, flow_.width(index), chipHeight);
+            const QRectF box = text.adjusted(begins ? -kChipPadding : kSlit, 0, ends ? kChipPadding : -kSlit, 0);
             const bool generated = chip.step >= 0, isCurrent = index == current;
             const bool inRange = generated && firstStep_ >= 0 && chip.step >= firstStep_ && chip.step <= lastStep_;
             if (generated) {
@@ -245,7 +249,7 @@ void TokenStrip::paintEvent(QPaintEvent*) {
                 painter.drawRoundedRect(box.adjusted(0.5, 0.5, -0.5, -0.5), 3, 3);
             }
             painter.setPen(chip.ofFact ? theme.text : !generated ? theme.mutedText : isCurrent ? onAccent : theme.text);
-            painter.drawText(box, Qt::AlignCenter | Qt::TextDontClip, tokenText(chip.bytes));
+            painter.drawText(text, Qt::AlignCenter | Qt::TextDontClip, tokenText(chip.bytes));
             if (chip.position >= firstOfBlock_ && chip.position < endOfBlock_)
                 painter.fillRect(QRectF(box.left(), box.bottom() - 1, box.width(), 2), theme.accent);
             const double share = barShare(chip.step);

@@ -4,6 +4,7 @@
 #include "base/whole_file.h"
 #include "profiler/tune/tune_text.h"
 #include "ui/frame/as_written.h"
+#include "ui/frame/dialog_size.h"
 #include "ui/frame/save_path.h"
 #include "ui/frame/small_widgets.h"
 #include "ui/look/theme.h"
@@ -17,9 +18,11 @@
 #include <QClipboard>
 #include <QHeaderView>
 #include <QPushButton>
+#include <QScrollArea>
 #include <QTableWidget>
 #include <QVBoxLayout>
 
+#include <algorithm>
 #include <cmath>
 #include <ostream>
 #include <utility>
@@ -28,6 +31,8 @@ namespace kvscope::ui {
 namespace {
 
 enum Column { Place, Name, Blocks, Memory, PredictedMs, MeasuredMs, PredictedBytes, MeasuredBytes, Quality, Columns };
+
+constexpr int kLeastName = 130; // px, to which names of candidates are cut so that what was measured is in sight
 
 QString kibibytesText(double bytes) {
     return std::isfinite(bytes) ? QString::number(bytes / 1024, 'f', 1) : QStringLiteral("–");
@@ -43,15 +48,14 @@ TuneDialog::TuneDialog(QWidget* parent) : ModelWorkDialog(QStringLiteral("tune")
     auto *left = new QVBoxLayout, *right = new QVBoxLayout;
     left->addWidget(makeTitle());
     options_ = new TuneOptions;
-    left->addWidget(options_);
-    left->addStretch();
+    left->addWidget(makeColumnScroll(options_), 1);
     plot_ = new TunePlot(this);
     right->addWidget(plot_->canvas(), 1);
     makeTable(right);
     makeFooter(layOut(left, right));
     const QSize room =
         parent ? parent->window()->size().expandedTo({960, 600}) : QSize(QWIDGETSIZE_MAX, QWIDGETSIZE_MAX);
-    resize(QSize(1180, 680).boundedTo(room));
+    resizeOnScreen(*this, QSize(1180, 680).boundedTo(room));
     connect(options_, &TuneOptions::changed, this, &TuneDialog::refresh);
     connect(&job_, &TuningJob::advanced, this, [this](double fraction, const QString& what) {
         showFraction(fraction);
@@ -73,16 +77,16 @@ void TuneDialog::makeTable(QVBoxLayout* layout) {
     table_->setHorizontalHeaderLabels({tr("#"), tr("Candidate"), tr("Blocks"), tr("MiB"), tr("ms/step\npredicted"),
                                        tr("ms/step\nmeasured"), tr("KiB/token\npredicted"), tr("KiB/token\nmeasured"),
                                        tr("Good answers\n(95 % interval)")});
+    table_->horizontalHeaderItem(Quality)->setTextAlignment(Qt::AlignLeft | Qt::AlignVCenter);
     table_->verticalHeader()->hide();
     table_->setWordWrap(false);
     table_->setShowGrid(false);
     table_->verticalHeader()->setDefaultSectionSize(table_->fontMetrics().height() + 6);
     table_->horizontalHeader()->setSectionResizeMode(QHeaderView::ResizeToContents);
-    table_->horizontalHeader()->setSectionResizeMode(Name, QHeaderView::Stretch);
     table_->setSelectionBehavior(QAbstractItemView::SelectRows);
     table_->setSelectionMode(QAbstractItemView::SingleSelection);
     table_->setEditTriggers(QAbstractItemView::NoEditTriggers);
-    table_->setMinimumHeight(180);
+    table_->setMinimumHeight(140);
     connect(table_, &QTableWidget::itemSelectionChanged, this, &TuneDialog::refresh);
     layout->addWidget(table_, 1);
     leftOut_ = new MutedLabel;
@@ -221,6 +225,16 @@ void TuneDialog::fillTable() {
         set(Quality, row.measured ? QString::fromStdString(qualityText(row.measured->quality)) : QString(), false);
     }
     if (chosen >= 0) table_->selectRow(chosen);
+    int others = 0;
+    for (int column = 0; column < Columns; ++column)
+        if (column != Name) others += table_->columnWidth(column);
+    table_->horizontalHeader()->setSectionResizeMode(Name, QHeaderView::Interactive);
+    int longest = kLeastName;
+    for (int row = 0; row < table_->rowCount(); ++row)
+        longest = std::max(
+            longest,
+            QFontMetrics(table_->item(row, Name)->font()).horizontalAdvance(table_->item(row, Name)->text()) + 16);
+    table_->setColumnWidth(Name, std::clamp(table_->viewport()->width() - others, kLeastName, longest));
     const auto count = int(result_->leftOut.size());
     leftOut_->setText(count == 0   ? QString()
                       : count == 1 ? tr("One combination cannot be tried: point here for why")

@@ -19,7 +19,7 @@ TunePlot::TunePlot(QObject* parent) : QObject(parent) {
     plot_ = new PlotCanvas;
     plot_->setObjectName(QStringLiteral("tunePlot"));
     plot_->setAccessibleName(tr("Quality against the time of a step"));
-    plot_->setMinimumSize(480, 200);
+    plot_->setMinimumSize(480, 180);
     legend_ = new LegendStrip(plot_);
     plot_->plotLayout()->addElement(0, 0, legend_);
     plot_->setSelectsSteps(false);

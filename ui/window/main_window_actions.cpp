@@ -489,12 +489,13 @@ void MainWindow::makeToolBar() {
     connect(ranks, &RankPicker::allRequested, this, [this] { showView(QStringLiteral("ranks")); });
     holderLayout->addWidget(ranks);
     holderLayout->addWidget(new RunStatistics(*workspace_));
-    toolBar_->addWidget(holder);
+    QAction* numbers = toolBar_->addWidget(holder);
     toolBar_->addWidget(makeSpacer());
 
     progress_ = new SessionProgress;
     connect(progress_, &SessionProgress::cancelled, this, [this] { controller_->stop(); });
     toolBar_->addWidget(progress_);
+    progress_->takeRoomOf(numbers);
 
     addToolBarBreak();
     addToolBar(filter_);

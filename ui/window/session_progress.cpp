@@ -2,6 +2,8 @@
 
 #include "ui/frame/small_widgets.h"
 
+#include <QAction>
+#include <QEvent>
 #include <QHBoxLayout>
 #include <QLabel>
 #include <QProgressBar>
@@ -10,6 +12,10 @@
 #include <cmath>
 
 namespace kvscope::ui {
+
+namespace {
+constexpr int kRoomForBoth = 1280; // px of window, from which numbers and progress stand beside the buttons
+} // namespace
 
 SessionProgress::SessionProgress(QWidget* parent)
     : QWidget(parent), row_(new QWidget), text_(new MutedLabel), bar_(new QProgressBar) {
@@ -35,6 +41,22 @@ SessionProgress::SessionProgress(QWidget* parent)
 void SessionProgress::setWorking(bool working) {
     if (working && row_->isHidden()) bar_->setValue(0);
     row_->setVisible(working);
+    share();
+}
+
+void SessionProgress::takeRoomOf(QAction* other) {
+    other_ = other;
+    window()->installEventFilter(this);
+    share();
+}
+
+void SessionProgress::share() {
+    if (other_ != nullptr) other_->setVisible(row_->isHidden() || window()->width() >= kRoomForBoth);
+}
+
+bool SessionProgress::eventFilter(QObject* watched, QEvent* event) {
+    if (event->type() == QEvent::Resize && watched == window()) share();
+    return QWidget::eventFilter(watched, event);
 }
 
 void SessionProgress::advance(double fraction, const QString& what) {

@@ -3,6 +3,7 @@
 
 #include <QWidget>
 
+class QAction;
 class QLabel;
 class QProgressBar;
 
@@ -16,12 +17,21 @@ public:
 
     void setWorking(bool working); // false: there is nothing to show; the next work begins at 0
     void advance(double fraction, const QString& what);
+    /// In a narrow window the widget of `other` is hidden while there is something to show: the tool bar would hide its
+    /// last buttons.
+    void takeRoomOf(QAction* other);
 
 signals:
     void cancelled();
 
+protected:
+    bool eventFilter(QObject* watched, QEvent* event) override;
+
 private:
+    void share();
+
     QWidget* row_;
+    QAction* other_ = nullptr; // which gives way
     QLabel* text_;
     QProgressBar* bar_;
 };

@@ -4,13 +4,31 @@
 #include "ui/frame/small_widgets.h"
 
 #include <QLabel>
+#include <QPainter>
 #include <QStyle>
 #include <QToolButton>
 
 namespace kvscope::ui {
 
+namespace {
+
+/// One line, which ends in an ellipsis where there is no room for all of it; its tooltip has all.
+class MessageLine final : public QLabel {
+protected:
+    void paintEvent(QPaintEvent* event) override {
+        const QString line = QString(text()).replace(QLatin1Char('\n'), QLatin1Char(' '));
+        const QString shown = fontMetrics().elidedText(line, Qt::ElideRight, contentsRect().width());
+        if (shown == text()) return QLabel::paintEvent(event);
+        QPainter painter(this);
+        painter.setPen(palette().color(foregroundRole()));
+        painter.drawText(contentsRect(), Qt::AlignLeft | Qt::AlignVCenter | Qt::TextSingleLine, shown);
+    }
+};
+
+} // namespace
+
 StatusLine::StatusLine(QWidget* parent)
-    : QStatusBar(parent), message_(new QLabel), busy_(new MutedLabel(tr("reading…"))), dismiss_(new QToolButton),
+    : QStatusBar(parent), message_(new MessageLine), busy_(new MutedLabel(tr("reading…"))), dismiss_(new QToolButton),
       broken_(makeButton("brokenRules", "danger")) {
     message_->setObjectName(QStringLiteral("statusMessage"));
     message_->setTextFormat(Qt::PlainText); // file names may look like markup

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
+#include <string_view>
+#include <unordered_map>
 
 namespace kvscope::tokenizing {
 namespace {
@@ -30,6 +32,22 @@ std::vector<AddedToken> readAdded(const Spec& file) {
         tokens.push_back(std::move(token));
     }
     return tokens;
+}
+
+/// The library numbers added tokens itself, in their order: those of the vocabulary have their ids there, others come
+/// behind it. Refuses a file that states others: what transformers computes with it has the library's ids.
+void checkAddedIds(const Spec& file, const std::vector<AddedToken>& added, const Vocabulary& vocabulary) {
+    const auto size = std::int64_t(member(file.at("model"), "vocab").size());
+    std::unordered_map<std::string_view, std::int64_t> ids;
+    std::int64_t next = size;
+    for (const AddedToken& token : added) {
+        const std::int32_t known = vocabulary.find(token.content);
+        const auto [at, isNew] = ids.emplace(token.content, known != kNoToken ? known : next);
+        if (isNew) next = std::max(next, at->second + 1);
+        if (at->second != token.id)
+            file.unsupported(fmt::format("the added token '{}' has the id {}, and the tokenizers library gives it {}",
+                                         shown(token.content), token.id, at->second));
+    }
 }
 
 Vocabulary readBpeVocabulary(const Spec& model) {
@@ -153,18 +171,21 @@ std::vector<std::int32_t> idsOfSpecial(const Spec& spec, const std::string& name
     return {id};
 }
 
-void readPostProcessor(const Spec& spec, TokenizerParts& parts) {
+/// templates: how many were read before.
+void readPostProcessor(const Spec& spec, TokenizerParts& parts, int& templates) {
     if (spec.json().is_null()) return;
     if (!spec.at("type").is_string()) spec.malformed("the post-processor has no type");
     const std::string type = spec.type();
     if (type == "ByteLevel") return;
     if (type == "Sequence") {
         if (!spec.at("processors").is_array()) spec.malformed("the post-processor sequence has no list");
-        for (const Json& part : spec.at("processors")) readPostProcessor(spec.part(part), parts);
+        for (const Json& part : spec.at("processors")) readPostProcessor(spec.part(part), parts, templates);
         return;
     }
     if (type != "TemplateProcessing")
         spec.unsupported(fmt::format("the post-processor \"{}\" is unknown", shown(type)));
+    if (templates++ > 0)
+        spec.unsupported("the post-processor has two templates"); // the second one takes a pair of texts
     if (!spec.at("single").is_array()) spec.malformed("the post-processor's template is missing");
     bool seenText = false;
     for (const Json& piece : spec.at("single")) {
@@ -204,8 +225,11 @@ std::unique_ptr<TokenizerParts> partsFromJson(std::string_view text, const std::
     readModel(file.part(file.at("model")), *parts);
     addDecodeSteps(file.part(file.at("decoder")), parts->decoders);
     if (parts->decoders.empty()) parts->decoders.push_back(makeSpaceJoiner());
-    parts->finish(readAdded(file));
-    readPostProcessor(file.part(file.at("post_processor")), *parts);
+    const std::vector<AddedToken> added = readAdded(file);
+    checkAddedIds(file, added, parts->vocabulary);
+    parts->finish(added);
+    int templates = 0;
+    readPostProcessor(file.part(file.at("post_processor")), *parts, templates);
     applyRules(rules, *parts);
     return parts;
 }

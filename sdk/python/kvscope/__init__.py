@@ -8,6 +8,16 @@
     trace = kvscope.open("run.kvtrace")
     trace.selections                                         # a data frame of pandas or polars
 
+A loop of your own says what it selected:
+
+    >>> import kvscope
+    >>> with kvscope.record("mine.kvtrace") as rec, rec.run(method="mine", block_size=16, block_bytes=8192, layers=1) as run:
+    ...     for position in (100, 101):
+    ...         with run.step() as step:
+    ...             step.select(0, [[0, 5, 6]], position=[position])  # blocks of the one row
+    >>> kvscope.open("mine.kvtrace").columns("selections")["kept"]
+    [None, 3]
+
 Beside it: kvscope.methods (what methods select), kvscope.shadow (a dense model beside a method), kvscope.serving (SGLang and vLLM),
 kvscope.parquet (many traces).
 """

@@ -98,14 +98,21 @@ def _from_list(value: Any, dtypes: tuple[str, ...], what: str) -> Array:
     return Array(ctypes.addressof(memory), dtype, shape, _dense_strides(shape), memory)
 
 
+@functools.lru_cache(maxsize=64)
+def _name_of(dtype: Any) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
 def _from_torch(value: Any, dtypes: tuple[str, ...], what: str) -> Array:
-    if value.device.type != "cpu":
+    if not value.is_cpu:
         raise TypeError(f"{what} is a tensor on {value.device}; pass it with .cpu()")
     import torch
 
     if value.layout is not torch.strided or value.is_nested:
         raise TypeError(f"{what} is a sparse or nested tensor; pass a dense one, ids padded with -1")
-    name = str(value.dtype).removeprefix("torch.")
+    name = _name_of(value.dtype)
+    if name in dtypes and not value.requires_grad:  # as recorders give it, in every layer
+        return Array(value.data_ptr(), name, tuple(value.shape), value.stride(), value)
     value = value.detach()
     if name == "bool" and "uint8" in dtypes:
         value, name = value.view(torch.uint8), "uint8"
@@ -172,7 +179,7 @@ def as_array(value: Any, dtypes: tuple[str, ...], what: str) -> Array:
 
 def dense(array: Array, what: str) -> Array:
     """The same numbers end to end: a copy, unless they lie so already."""
-    if array.strides == _dense_strides(array.shape):
+    if array.strides == (1,) or array.strides == _dense_strides(array.shape):
         return array
     return as_array(array.keep.copy() if hasattr(array.keep, "ctypes") else array.keep.contiguous(), (array.dtype,), what)
 

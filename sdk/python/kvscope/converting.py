@@ -1,7 +1,8 @@
 """Index arrays that servers return with a reply, as traces.
 
 SGLang (--enable-return-indexer-topk, request field return_indexer_topk) and vLLM (an open pull request) give the tokens that every query
-of a sequence selected, in each indexer layer: int32 [queries, indexer layers, topk], positions from 0, -1 where fewer.
+of a sequence selected, in each indexer layer: int32 [queries, indexer layers, topk], positions from 0, -1 where fewer. SGLang gives positions with
+SGLANG_DSA_FUSE_TOPK=0.
 """
 
 from __future__ import annotations
@@ -35,6 +36,12 @@ def from_indexer_topk(arrays: Any, path: str | os.PathLike[str], *, prompt_token
     layers, layer_numbers: layers of the model, and which of them each indexer layer of the array is; None: they are the model's.
     token_bytes: of a token in the cache, keys and values. What is known of hits, transfers and times is: nothing.
     Raises ValueError for arrays of another shape, and for numbers that are no positions.
+
+    >>> import kvscope, numpy
+    >>> array = numpy.array([[[0, -1]], [[1, 0]], [[2, 1]], [[3, 0]]])  # 4 queries, 1 indexer layer, topk 2
+    >>> kvscope.from_indexer_topk(array, "reply.kvtrace", prompt_tokens=3, block_size=1)
+    >>> kvscope.open("reply.kvtrace").columns("selections")["blocks"]  # of the one decode step
+    [[0, 3]]
     """
     sequences = list(arrays) if isinstance(arrays, (list, tuple)) else [arrays]
     prompts = [prompt_tokens] * len(sequences) if isinstance(prompt_tokens, int) else list(prompt_tokens)

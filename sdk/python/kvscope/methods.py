@@ -133,6 +133,13 @@ class Method:
         query: [KV heads, query heads of each, head_dim], rotated. key: [KV heads, tokens, head_dim], rotated, the newest token's
         included. value: as key; of NOSA alone. scale: of query . key in the model's attention. memory: of this layer and
         sequence, with the tokens before. None: the layer attends to everything.
+
+        >>> import torch
+        >>> method = Method("msa", {"block_size": 4, "total_blocks": 2})
+        >>> key = torch.zeros(1, 12, 2)
+        >>> key[0, 5] = 1  # in block 1; the newest block, 2, is always taken
+        >>> method.choose(0, Memory(), torch.ones(1, 1, 2), key, scale=1.0).ids
+        tensor([[1, 2]])
         """
         tokens = key.shape[1]
         if tokens < memory.tokens:
@@ -235,6 +242,11 @@ def captured_mass(query: Any, key: Any, ids: Any, block_size: int, *, scale: flo
 
     query: [KV heads, query heads of each, head_dim]; key: [KV heads, tokens, head_dim]; ids: [KV heads, blocks]. softcap: bound of
     the logits, where the model has one. Attention sinks of a model take no share here.
+
+    >>> import torch
+    >>> query, key = torch.zeros(1, 1, 2), torch.zeros(1, 8, 2)  # every token has the same share
+    >>> captured_mass(query, key, torch.tensor([[1]]), 4, scale=1.0)
+    tensor([0.5000])
     """
     import torch
 

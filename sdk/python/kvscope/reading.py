@@ -84,6 +84,14 @@ class Trace:
 
     Columns are those of docs/trace-format.md. What a run does not know is missing (NA in pandas, null in polars), never 0.
     Times are ns since the run began, sizes bytes, `seq`, `kv_head`, `layer` and `blocks` count from 0.
+
+    >>> import kvscope
+    >>> with kvscope.record("short.kvtrace") as rec, rec.run(method="mine", block_size=16, block_bytes=8192, layers=1) as run:
+    ...     with run.step() as step:
+    ...         step.tokens(0, 100, [17], [" word"])
+    >>> trace = kvscope.open("short.kvtrace")
+    >>> trace.columns("tokens")["text"], trace.columns("steps")["hits"]  # nobody knows of hits here
+    ([' word'], [None])
     """
 
     def __init__(self, path: str | os.PathLike[str], run: int = 0, library: str | None = None):

@@ -2,7 +2,7 @@
 
 An engine's indexer gives token positions. They are folded to blocks on the device, within the forward pass, so that CUDA graphs that are
 replayed fold as well; after the pass the folded rows are copied to the host without waiting, and written in a later step. Recorded are
-decode steps alone, of a few requests at a time; no token, text or name of a request is.
+decode steps alone, of a few requests at a time; no token, text or name of a request is. SGLang needs SGLANG_DSA_FUSE_TOPK=0 for it.
 
 Every seam is looked for by name and signature. One that is missing turns recording off with one sentence; an error while recording does
 the same, and the engine goes on.

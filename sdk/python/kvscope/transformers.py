@@ -290,7 +290,7 @@ class Attached:
             for row in range(rows):
                 if produced is None or not self._tokens or generation.finished[row]:
                     continue
-                step.tokens(row, position[row] + 1, [produced[row]], self._texts([produced[row]]))
+                step.tokens(row, position[row] + 1, numbers([produced[row]], "int32"), self._texts([produced[row]]))
         except BaseException:
             step.discard()
             raise
@@ -426,8 +426,8 @@ class IndexerRecording(Attached):
                 self._note(f"the output {shape} of {type(module).__name__} is neither ids nor a mask; it is not recorded")
         form = self._forms[module]
         if form is not None and self._pass.phase == "decode":
-            last = output[:, :, -1] if output.dim() == 4 else output[:, -1:]
-            self._pass.selected.append((layer, form, last.detach().clone()))  # [B, heads, k] or, of a mask, [B, 1, T]
+            last = output[:, :, -1] if output.dim() == 4 else output if output.shape[1] == 1 else output[:, -1:]
+            self._pass.selected.append((layer, form, last.detach().clone() if last.requires_grad else last.clone()))  # [B, heads, k] or, of a mask, [B, 1, T]
 
     def _missing(self) -> str | None:
         return None if self._known_forms() else "no indexer was called; nothing is recorded"

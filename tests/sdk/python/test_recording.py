@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import doctest
 import gc
+import importlib
 import multiprocessing
 import os
 import subprocess
@@ -253,6 +255,15 @@ def test_a_recorder_that_nobody_has_any_more_is_closed(tmp_path):
         gc.collect()
     assert kvscope.open(path).columns("runs")["status"] == ["stopped"]
     assert len(kvscope.open(path).columns("steps")["step"]) == 1
+
+
+@pytest.mark.parametrize("module", ["kvscope", "kvscope.converting", "kvscope.methods", "kvscope.reading"])
+def test_examples_of_the_docstrings_give_what_they_say(tmp_path, monkeypatch, module):
+    monkeypatch.chdir(tmp_path)  # they write traces
+    result = doctest.testmod(importlib.import_module(module), raise_on_error=True)
+    assert result.attempted >= 3 and result.failed == 0
+    for trace in tmp_path.glob("*.kvtrace"):
+        check(str(trace))
 
 
 def test_an_exception_ends_the_run_as_failed_and_drops_the_step(tmp_path):

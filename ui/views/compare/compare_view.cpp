@@ -31,7 +31,8 @@ namespace kvscope::ui {
 
 namespace {
 
-constexpr int kJudgeMs = 1000; // runs that grow are judged again this often at most
+constexpr int kRoomForIntervals = 760; // px of width, from which the table of two runs has room for intervals
+constexpr int kJudgeMs = 1000;         // runs that grow are judged again this often at most
 
 /// The verdict on A and one other run.
 struct Judgement {
@@ -140,6 +141,11 @@ protected:
         cursorMoved();
     }
 
+    void resizeEvent(QResizeEvent* event) override {
+        PlotView::resizeEvent(event);
+        if (intervals_ != hasRoomForIntervals()) fillTable();
+    }
+
     void visibleStepsChanged() override {
         const QCPRange visible = canvas().visibleX();
         for (const auto& side : sides_) side->series.prefer(visible.lower, visible.upper);
@@ -226,7 +232,7 @@ protected:
             painter->setPen(colour);
             const QRect place = index == 0 ? QRect(area.left(), y, first - 8, line)
                                            : QRect(area.left() + first + (index - 1) * column, y, column - 8, line);
-            painter->drawText(place, (index == 0 ? Qt::AlignLeft : Qt::AlignRight) | Qt::AlignVCenter,
+            painter->drawText(place, int((index == 0 ? Qt::AlignLeft : Qt::AlignRight) | Qt::AlignVCenter),
                               metrics.elidedText(text, Qt::ElideRight, place.width()));
         };
         for (int i = 0; i < int(headers.size()); ++i) cell(i, headers[i], theme.mutedText);
@@ -425,15 +431,18 @@ private:
                     row->cells[1] = {number.text(number.a), text};
                 }
                 row->cells[2 + 2 * i] = {number.text(number.b), text};
-                // Intervals of several runs would push the last ones out of sight: they are in the tooltips.
-                row->cells[3 + 2 * i] = {number.difference(judgements_.size() == 1), colourOf(number),
+                // Where intervals would push a column out of sight, they are in the tooltips.
+                row->cells[3 + 2 * i] = {number.difference(hasRoomForIntervals()), colourOf(number),
                                          number.difference()};
             }
         if (most >= 0 && rows.count() > most) rows.resize(most);
         return rows;
     }
 
+    bool hasRoomForIntervals() const { return judgements_.size() == 1 && width() >= kRoomForIntervals; }
+
     void fillTable() {
+        intervals_ = hasRoomForIntervals();
         const auto rows = tableRows();
         if (rows.empty()) return;
         table_->begin(rows.count(), headerTexts());
@@ -461,6 +470,7 @@ private:
     std::vector<std::unique_ptr<Side>> sides_; // A, B, C, ...
     std::vector<Judgement> judgements_;        // of B, C, ...
     SampleFeed::Part judged_ = SampleFeed::Part::All;
+    bool intervals_ = false; // whether the table shows them
     QStringList namesShown_; // while a second run is asked for
     LoadingStrip* strip_ = nullptr;
     QLabel* verdict_ = nullptr;

@@ -78,7 +78,7 @@ public:
 
 private:
     Numbered<std::shared_ptr<const PairMatrix>> all_;
-    std::vector<int> begins_; // first pair of each
+    Numbered<int> begins_; // first pair of each
     int pairs_ = 0;
     bool definedA_ = false, definedB_ = false, definedInBoth_ = false;
 };

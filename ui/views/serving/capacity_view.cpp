@@ -396,7 +396,7 @@ void CapacityView::showStatus() {
 void CapacityView::themed(const Theme& theme) {
     const std::array<QColor, 3> colours{theme.resource[0], theme.miss, theme.resource[1]};
     legend_->applyTheme(theme);
-    for (std::size_t panel = 0; panel < captions_.size(); ++panel) {
+    for (int panel = 0; panel < kCapacityPanels; ++panel) {
         captions_[panel]->setFont(canvas().panels()[panel]->axis(QCPAxis::atLeft)->labelFont());
         captions_[panel]->setTextColor(theme.text);
     }

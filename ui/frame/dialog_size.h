@@ -1,0 +1,19 @@
+// The size of dialogs that ask for more than a small screen has: 1,080 lines at 200 % are 540.
+#pragma once
+
+#include <QSize>
+
+class QScrollArea;
+class QWidget;
+
+namespace kvscope::ui {
+
+/// Gives the dialog the wanted size, or what the screen of its parent has room for.
+void resizeOnScreen(QWidget& dialog, QSize wanted);
+/// `wanted`, bounded to a screen's room for windows and their title bars.
+QSize sizeInRoom(QSize wanted, QSize room);
+
+/// A frameless area in which a column of settings scrolls up and down where the dialog is low; as wide as they are.
+QScrollArea* makeColumnScroll(QWidget* column);
+
+} // namespace kvscope::ui
