@@ -1,6 +1,7 @@
 #include "kernels/cuda/attention/attention.h"
 
 #include "kernels/cuda/attention/attention_cluster.h"
+#include "kernels/cuda/attention/attention_coded.h"
 #include "kernels/cuda/attention/attention_latent.h"
 #include "kernels/cuda/attention/attention_ring.h"
 #include "kernels/cuda/attention/attention_stage.cuh"
@@ -378,7 +379,7 @@ void launchDecode(const Launch& how, const Division& division, const DecodeAtten
 std::size_t attentionPartialFloats(const Launch& how, const AttentionShape& shape, int rows, int maxBlocks) {
     if (shape.latentValue > 0) return latentPartialFloats(how, shape, rows, maxBlocks);
     const std::size_t ring = ringAttentionFits(how, shape) ? ringPartialFloats(how, shape, rows, maxBlocks) : 0;
-    if (ring > 0 && clusterAttentionFits(how, shape, true)) return ring;
+    if (ring > 0 && codedAttentionFits(how, shape)) return ring; // which has parts as large
     const Division division = divide(how, shape, rows, maxBlocks);
     const int headTiles = (shape.group() + kHeads - 1) / kHeads, clusters = division.splits / division.cluster;
     const std::size_t splits = clusters == 1 ? 0
@@ -397,9 +398,10 @@ void decodeAttention(const Launch& how, const DecodeAttentionArgs& args) {
     if (args.rows == 0) return;
     if (args.shape.latentValue > 0) return latentDecodeAttention(how, args);
     // Numbers that come back from codes get the kernel that reads codes, whose sums have an order of their own.
-    const bool coded = hasScales(args.format.type), fits = clusterAttentionFits(how, args.shape, coded);
-    if (fits && (coded || isShort(args.shape, args.rows, args.maxBlocks))) return clusterAttention(how, args);
-    if (!coded && ringAttentionFits(how, args.shape)) return ringAttention(how, args);
+    const bool coded = hasScales(args.format.type);
+    if (coded && codedAttentionFits(how, args.shape)) return codedAttention(how, args);
+    if (!coded && ringAttentionFits(how, args.shape))
+        return isShort(args.shape, args.rows, args.maxBlocks) ? clusterAttention(how, args) : ringAttention(how, args);
     const Division division = divide(how, args.shape, args.rows, args.maxBlocks);
     if (args.shape.dim == 64)
         division.warps == 8 ? launchDecode<64, 8>(how, division, args) : launchDecode<64, 4>(how, division, args);

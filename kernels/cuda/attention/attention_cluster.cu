@@ -1,7 +1,6 @@
 #include "kernels/cuda/attention/attention_cluster.h"
 
 #include "kernels/cuda/attention/attention_parts.cuh"
-#include "kernels/cuda/attention/coded_blocks.cuh"
 #include "kernels/cuda/device/bulk_copy.cuh"
 #include "kernels/cuda/device/launch.cuh"
 
@@ -30,23 +29,9 @@ template <int kDim> struct Inbox {
     float2 state[kHeads];
 };
 
-/// Bytes of the blocks of a stage; of coded blocks the smallest ones take the most, because each has scales.
-template <int kDim, KvType kType> constexpr int stageBytes() {
-    if (!hasScales(kType)) return kStageTokens * kDim * 4;
-    return kMostBlocks * int(KvFormat{kType, kStageTokens / kMostBlocks, kDim, kDim, false}.blockBytes());
-}
-/// Stages of a ring. One thread block on a multiprocessor leaves the projections their cache (leaveCache).
-template <int kDim, KvType kType> constexpr int kStages = (kDim == 64 ? 2 : 1) * (hasScales(kType) ? 5 : 3);
-
-/// Room for the newest block of a list, which is bf16 where the others are coded.
-template <int kDim, KvType kType> struct NewestRoom { uint4 block[kStageTokens * kDim * 4 / 16]; };
-template <int kDim> struct NewestRoom<kDim, KvType::BF16> {};
-
-/// A ring of stages. The blocks of a stage lie one behind the other.
-template <int kDim, KvType kType> struct Ring {
-    static constexpr int kRing = kStages<kDim, kType>;
-    uint4 blocks[kRing][stageBytes<kDim, kType>() / 16];
-    NewestRoom<kDim, kType> newest;
+/// A ring of kRing stages, 96 KiB.
+template <int kDim, int kRing> struct Ring {
+    uint4 blocks[kRing][kStageTokens * kDim * 4 / 16];
     alignas(16) float bias[kRing][kStageTokens];
     std::int32_t ids[kRing][kMostBlocks], listed[kRing];
     std::uint64_t full[kRing], empty[kRing];
@@ -57,62 +42,33 @@ template <int kDim, KvType kType> struct Ring {
 
 /// Attends with 16 query heads to 32 tokens of a stage. A warp calls this. Tokens and channels belong to lanes as in
 /// attention.cu.
-template <int kDim, KvType kType>
-__device__ inline void attendStage(const Ring<kDim, kType>& ring, int stage, int first, const DecodeAttentionArgs& a,
-                                   int blockShift, bool biased, int position, const CodedParts& parts,
-                                   const std::uint32_t (&q)[kDim / 32][2][4], Accumulator<kDim>& acc) {
-    using Reader = CodedReader<kScaled<kType>>;
-    [[maybe_unused]] const Reader reader{parts};
+template <int kDim, int kRing>
+__device__ inline void attendStage(const Ring<kDim, kRing>& ring, int stage, int first, const DecodeAttentionArgs& a,
+                                   int blockShift, bool biased, int position, const std::uint32_t (&q)[kDim / 32][2][4],
+                                   Accumulator<kDim>& acc) {
     const int lane = threadIdx.x % kWarp, row = lane / 4, quad = lane % 4;
     const int within = (1 << blockShift) - 1, listed = ring.listed[stage];
-    const int blockBytes = hasScales(kType) ? parts.bytes : kDim * 4 << blockShift;
+    const int blockBytes = kDim * 4 << blockShift;
     const char* blocks = reinterpret_cast<const char*>(ring.blocks[stage]);
     // The last stage of a list may have fewer blocks than others: absent ones are masked and read as its last block.
     const int keyGroup = first + 8 * (row / 2), mine = first + 8 * quad;
-    const int keyEntry = min(keyGroup >> blockShift, listed - 1), keyToken = (keyGroup & within) + row % 2;
-    const char* keyBlock = blocks + keyEntry * blockBytes;
+    const char* keys = blocks + min(keyGroup >> blockShift, listed - 1) * blockBytes + (keyGroup & within) * kDim * 2 +
+                       (row % 2) * kDim * 2 + quad * 16;
     const int wanted = mine >> blockShift, entry = min(wanted, listed - 1);
-    const char* valueBlock = blocks + entry * blockBytes;
-    const char *keyNumbers = keyBlock, *valueNumbers = valueBlock; // blocks that are bf16
-    if constexpr (hasScales(kType)) keyNumbers = valueNumbers = reinterpret_cast<const char*>(ring.newest.block);
-    const char* keys = keyNumbers + keyToken * kDim * 2 + quad * 16;
-    const char* values = valueNumbers + (kDim * 2 << blockShift) + (row * 2 << blockShift) + (mine & within) * 2;
+    const char* values =
+        blocks + entry * blockBytes + (kDim * 2 << blockShift) + (row * 2 << blockShift) + (mine & within) * 2;
     const int firstToken = (ring.ids[stage][entry] << blockShift) + (mine & within);
     const unsigned reach = reachOf(a.window);
 
     float logits[4][4] = {};
-    const auto multiplyKey = [&](int j, int c, const uint4& k) {
-        mma16816(logits[j], q[c][0][0], q[c][0][1], q[c][0][2], q[c][0][3], k.x, k.y);
-        mma16816(logits[j], q[c][1][0], q[c][1][1], q[c][1][2], q[c][1][3], k.z, k.w);
-    };
-    if constexpr (!hasScales(kType)) {
 #pragma unroll
-        for (int j = 0; j < 4; ++j)
-#pragma unroll
-            for (int c = 0; c < kDim / 32; ++c)
-                multiplyKey(j, c, *reinterpret_cast<const uint4*>(keys + 2 * j * kDim * 2 + c * 64));
-    } else {
-        // Lanes of a warp may read blocks of both kinds; they meet again before a product.
-        const bool coded = ring.ids[stage][keyEntry] != position >> blockShift;
-        const char* codes = keyBlock + Reader::bytesOf(keyToken * kDim + quad * 8);
+    for (int j = 0; j < 4; ++j)
 #pragma unroll
         for (int c = 0; c < kDim / 32; ++c) {
-            uint4 k[4];
-            if (coded) {
-                EightScales<kType> scales;
-                reader.keyScales(scales, keyBlock, keyToken, c * 32 + quad * 8);
-#pragma unroll
-                for (int j = 0; j < 4; ++j)
-                    k[j] = numbersOf<kType>(Reader::codes(codes + Reader::bytesOf(2 * j * kDim + c * 32)), scales);
-            } else {
-#pragma unroll
-                for (int j = 0; j < 4; ++j) k[j] = *reinterpret_cast<const uint4*>(keys + 2 * j * kDim * 2 + c * 64);
-            }
-            __syncwarp();
-#pragma unroll
-            for (int j = 0; j < 4; ++j) multiplyKey(j, c, k[j]);
+            const uint4 k = *reinterpret_cast<const uint4*>(keys + 2 * j * kDim * 2 + c * 64);
+            mma16816(logits[j], q[c][0][0], q[c][0][1], q[c][0][2], q[c][0][3], k.x, k.y);
+            mma16816(logits[j], q[c][1][0], q[c][1][1], q[c][1][2], q[c][1][3], k.z, k.w);
         }
-    }
 #pragma unroll
     for (int j = 0; j < 4; ++j)
 #pragma unroll
@@ -124,39 +80,11 @@ __device__ inline void attendStage(const Ring<kDim, kType>& ring, int stage, int
         }
     std::uint32_t p[4][2];
     advanceSoftmax<kDim, 4>(logits, acc, p);
-    const auto multiplyValue = [&](int i, const uint4& v) {
+#pragma unroll
+    for (int i = 0; i < kDim / 8; ++i) {
+        const uint4 v = *reinterpret_cast<const uint4*>(values + (i * 16 << blockShift));
         mma16816(acc.out[i], p[0][0], p[0][1], p[1][0], p[1][1], v.x, v.y);
         mma16816(acc.out[i], p[2][0], p[2][1], p[3][0], p[3][1], v.z, v.w);
-    };
-    if constexpr (!hasScales(kType)) {
-#pragma unroll
-        for (int i = 0; i < kDim / 8; ++i)
-            multiplyValue(i, *reinterpret_cast<const uint4*>(values + (i * 16 << blockShift)));
-    } else {
-        constexpr int kAtOnce = 4;
-        static_assert(KvFormat::kValueGroup % (kAtOnce * 8) == 0);
-        const bool coded = ring.ids[stage][entry] != position >> blockShift;
-        const char* codes = valueBlock + parts.values + Reader::bytesOf((row << blockShift) + (mine & within));
-        EightScales<kType> scales;
-#pragma unroll
-        for (int first8 = 0; first8 < kDim / 8; first8 += kAtOnce) {
-            uint4 v[kAtOnce];
-            if (coded) {
-                if (first8 == 0 || (kType == KvType::INT4 && first8 * 8 % KvFormat::kValueGroup == 0))
-                    reader.valueScales(scales, valueBlock, mine & within, first8 * 8);
-#pragma unroll
-                for (int i = 0; i < kAtOnce; ++i)
-                    v[i] = numbersOf<kType>(Reader::codes(codes + Reader::bytesOf((first8 + i) * 8 << blockShift)),
-                                            scales);
-            } else {
-#pragma unroll
-                for (int i = 0; i < kAtOnce; ++i)
-                    v[i] = *reinterpret_cast<const uint4*>(values + ((first8 + i) * 16 << blockShift));
-            }
-            __syncwarp();
-#pragma unroll
-            for (int i = 0; i < kAtOnce; ++i) multiplyValue(first8 + i, v[i]);
-        }
     }
 }
 
@@ -237,15 +165,11 @@ constexpr int kClusterRegisters = 192;
 
 /// Grid: (cluster, kvHeads, rows * head tiles). The last warp keeps a ring of stages full with bulk copies, which need
 /// neither registers nor threads while they are under way. The other warps attend to the stages, two warps to a stage.
-/// kType: of the blocks before the newest one. Only blocks that are not bf16 need `parts`.
-template <int kDim, KvType kType>
-__global__ void __maxnreg__(kClusterRegisters)
-    clusterKernel(DecodeAttentionArgs a, DecodePlan plan, int blockShift, CodedParts parts) {
+template <int kDim, int kRing>
+__global__ void __maxnreg__(kClusterRegisters) clusterKernel(DecodeAttentionArgs a, DecodePlan plan, int blockShift) {
 #if __CUDA_ARCH__ >= 900
     extern __shared__ __align__(128) uint4 raw[];
-    using Stages = Ring<kDim, kType>;
-    constexpr int kRing = Stages::kRing;
-    auto& ring = *reinterpret_cast<Stages*>(raw);
+    auto& ring = *reinterpret_cast<Ring<kDim, kRing>*>(raw);
     const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
     const DecodePlace place(a.shape, plan);
     letNextKernelStart();
@@ -286,9 +210,8 @@ __global__ void __maxnreg__(kClusterRegisters)
     if (warp == kComputingWarps) {
         asm volatile("fence.proxy.async;" ::: "memory"); // blocks may come from ordinary stores of earlier kernels
         const std::size_t listed = std::size_t(place.item) * a.list.capacity + skipped;
-        const int slot = lane % perStage;                                                   // of a stage
-        const int bytes = kDim * 4 << blockShift, biasBytes = biased ? 4 << blockShift : 0; // bytes: of bf16
-        const int blockBytes = hasScales(kType) ? parts.bytes : bytes;
+        const int slot = lane % perStage; // of a stage
+        const int bytes = kDim * 4 << blockShift, biasBytes = biased ? 4 << blockShift : 0;
         std::int32_t id = 0, at = 0;
         for (int s = begin; s < end; ++s) {
             const int turn = s - begin, stage = turn % kRing, within = turn % (kWarp / perStage);
@@ -303,20 +226,12 @@ __global__ void __maxnreg__(kClusterRegisters)
             if (turn >= kRing) waitFor(ring.empty[stage], unsigned(turn / kRing - 1) & 1);
             keepIds(ring.ids[stage], myId);
             if (lane == 0) ring.listed[stage] = count;
-            const char* from = reinterpret_cast<const char*>(a.blocks) + std::size_t(headFirst + myPlace) * blockBytes;
-            char* to = reinterpret_cast<char*>(ring.blocks[stage]) + lane * blockBytes;
-            int myBytes = blockBytes, allBytes = count * blockBytes;
-            if constexpr (hasScales(kType)) {
-                if (myId == position >> blockShift) {
-                    from = reinterpret_cast<const char*>(a.newest) + std::size_t(head) * bytes;
-                    to = reinterpret_cast<char*>(ring.newest.block), myBytes = bytes;
-                }
-                allBytes = int(__reduce_add_sync(0xffffffffu, lane < count ? unsigned(myBytes) : 0u));
-            }
-            if (lane == 0) expectBytes(ring.full[stage], unsigned(allBytes + count * biasBytes));
+            if (lane == 0) expectBytes(ring.full[stage], unsigned(count * (bytes + biasBytes)));
             __syncwarp();
             if (lane < count) {
-                bulkLoad(to, from, unsigned(myBytes), ring.full[stage]);
+                char* to = reinterpret_cast<char*>(ring.blocks[stage]) + lane * bytes;
+                bulkLoad(to, reinterpret_cast<const char*>(a.blocks) + std::size_t(headFirst + myPlace) * bytes,
+                         unsigned(bytes), ring.full[stage]);
                 if (biased)
                     bulkLoad(&ring.bias[stage][lane << blockShift],
                              a.bias.scores + biasFirst + (std::int64_t(myId) << blockShift), unsigned(biasBytes),
@@ -332,8 +247,8 @@ __global__ void __maxnreg__(kClusterRegisters)
             const int turn = s - begin, stage = turn % kRing;
             waitFor(ring.full[stage], unsigned(turn / kRing) & 1);
             if (turn % (kComputingWarps / kTilesPerStage) == warp / kTilesPerStage)
-                attendStage<kDim, kType>(ring, stage, warp % kTilesPerStage * kTile, a, blockShift, biased, position,
-                                         parts, q, acc);
+                attendStage<kDim, kRing>(ring, stage, warp % kTilesPerStage * kTile, a, blockShift, biased, position, q,
+                                         acc);
             arrive(ring.empty[stage]); // every lane arrives: a lane's arrival orders only its own reads
         }
     }
@@ -350,7 +265,8 @@ int stagesOf(const AttentionShape& shape, int maxBlocks) {
     return std::max(1, (maxBlocks * shape.blockSize + kStageTokens - 1) / kStageTokens);
 }
 
-template <int kDim> void launchClusters(const Launch& how, const DecodeAttentionArgs& args) {
+template <int kDim, int kRing> void launchClusters(const Launch& how, const DecodeAttentionArgs& args) {
+    static_assert(sizeof(WarpParts<kDim>) <= sizeof(Ring<kDim, kRing>::blocks));
     const int stages = stagesOf(args.shape, args.maxBlocks), items = itemsOf(args.shape, args.rows);
     int cluster = 1; // no more thread blocks in all than multiprocessors
     while (cluster * 2 <= std::min(stages, kCluster) && items * cluster * 2 <= how.multiprocessors) cluster *= 2;
@@ -358,36 +274,22 @@ template <int kDim> void launchClusters(const Launch& how, const DecodeAttention
     const DecodePlan plan{args.shape.group(), headTiles, Divider(args.shape.blockSize)};
     int blockShift = 0;
     while (1 << blockShift < args.shape.blockSize) ++blockShift;
-    withBlockType(args, [&](auto type) {
-        constexpr KvType kType = decltype(type)::value;
-        using Stages = Ring<kDim, kType>;
-        static_assert(sizeof(WarpParts<kDim>) <= sizeof(Stages::blocks));
-        static_assert(sizeof(Stages) < 131 << 10); // what leaveCache leaves a thread block
-        const auto kernel = clusterKernel<kDim, kType>;
-        allowShared(kernel, sizeof(Stages), "preparing the attention");
-        leaveCache(kernel, "preparing the attention");
-        launch(how,
-               {dim3(unsigned(cluster), unsigned(args.shape.kvHeads), unsigned(args.rows * headTiles)),
-                dim3(kClusterThreads), sizeof(Stages), unsigned(cluster)},
-               kernel, "attending", args, plan, blockShift, hasScales(kType) ? CodedParts(args.format) : CodedParts());
-    });
+    allowShared(clusterKernel<kDim, kRing>, sizeof(Ring<kDim, kRing>), "preparing the attention");
+    leaveCache(clusterKernel<kDim, kRing>, "preparing the attention");
+    launch(how,
+           {dim3(unsigned(cluster), unsigned(args.shape.kvHeads), unsigned(args.rows * headTiles)),
+            dim3(kClusterThreads), sizeof(Ring<kDim, kRing>), unsigned(cluster)},
+           clusterKernel<kDim, kRing>, "attending", args, plan, blockShift);
 }
 
 } // namespace
-
-bool clusterAttentionFits(const Launch& how, const AttentionShape& shape, bool coded) {
-    const std::size_t plain = shape.dim == 64 ? sizeof(Ring<64, KvType::BF16>) : sizeof(Ring<128, KvType::BF16>),
-                      ofCodes = shape.dim == 64 ? sizeof(Ring<64, KvType::INT8>) : sizeof(Ring<128, KvType::INT8>);
-    return how.clusters && (coded ? ofCodes : plain) <= how.blockShared && shape.blockSize <= kStageTokens &&
-           kStageTokens % shape.blockSize == 0;
-}
 
 bool isShort(const AttentionShape& shape, int rows, int maxBlocks) {
     return std::int64_t(itemsOf(shape, rows)) * stagesOf(shape, maxBlocks) <= kMostStages;
 }
 
 void clusterAttention(const Launch& how, const DecodeAttentionArgs& args) {
-    args.shape.dim == 64 ? launchClusters<64>(how, args) : launchClusters<128>(how, args);
+    args.shape.dim == 64 ? launchClusters<64, 6>(how, args) : launchClusters<128, 3>(how, args);
 }
 
 } // namespace kvscope::cuda

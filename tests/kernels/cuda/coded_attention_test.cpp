@@ -19,11 +19,13 @@ struct CodedCase {
     int dim = 128, group = 4, blockSize = 64, slots = 24, rows = 3;
     bool biased = false;
     int window = 0;
+    float scale = 0.11f; // of the logits
 };
 
 std::ostream& operator<<(std::ostream& out, const CodedCase& c) {
     return out << nameOf(c.type) << ", dim " << c.dim << ", group " << c.group << ", blocks of " << c.blockSize << ", "
-               << c.slots << " slots, " << c.rows << " rows" << (c.biased ? ", biased" : "") << ", window " << c.window;
+               << c.slots << " slots, " << c.rows << " rows" << (c.biased ? ", biased" : "") << ", window " << c.window
+               << ", scale " << c.scale;
 }
 
 class CudaCodedAttention : public CudaTest {
@@ -97,7 +99,7 @@ void CudaCodedAttention::attends(const CodedCase& c) {
     a.position = dposition.get(), a.q = dq.bf16(), a.blocks = numbers.bf16(), a.active = dactive.get();
     a.list.block = dids.get(), a.list.count = dcount.get();
     a.list.capacity = a.maxBlocks = capacity;
-    a.scale = 0.11f;
+    a.scale = c.scale;
     a.window = c.window;
     if (c.biased) a.bias = {dscores.get(), dbiasFirst.get(), 0.7f};
     a.scratch = {partial.get(), arrivals.get()};
@@ -118,6 +120,7 @@ void CudaCodedAttention::attends(const CodedCase& c) {
     };
     EXPECT_EQ(bits(sums.read()), bits(sums16.read()));
 
+    const std::vector<float> gotSums = sums.read();
     double difference = 0, size = 0, coded16 = 0;
     for (int row = 0; row < c.rows; ++row)
         for (int h = 0; h < queryHeads; ++h) {
@@ -150,6 +153,8 @@ void CudaCodedAttention::attends(const CodedCase& c) {
                         want[std::size_t(d)] += p * double(toFloat(block[bs * dim + d * bs + t]));
                 }
             }
+            EXPECT_NEAR(gotSums[std::size_t(row * queryHeads + h)], std::log(sum), 1e-3 * std::max(1.f, c.scale))
+                << "row " << row << ", head " << h;
             for (int d = 0; d < dim; ++d) {
                 const double x = want[std::size_t(d)] / sum, y = double(toFloat(mine[d])),
                              z = double(toFloat(got16[std::size_t((row * queryHeads + h) * dim + d)]));
@@ -175,7 +180,7 @@ void CudaCodedAttention::attendsInEveryShape(const CodedCase& c, const std::vect
 
 constexpr KvType kTypes[] = {KvType::INT8, KvType::FP8, KvType::INT4};
 
-/// On the Hopper generation: blocks that divide the 64 tokens of a stage, by the kernel of clusters.
+/// On the Hopper generation: blocks that divide the 64 tokens of a stage, by attention_coded.cu.
 TEST_F(CudaCodedAttention, OfBlocksInAStageHasTheBitsOfTheirNumbers) {
     for (const KvType type : kTypes) attendsInEveryShape({.type = type}, {16, 32, 64});
 }
@@ -190,7 +195,7 @@ TEST_F(CudaCodedAttention, WithoutClustersHasTheBitsOfTheirNumbers) {
     for (const KvType type : kTypes) attendsInEveryShape({.type = type}, {16, 64});
 }
 
-/// Desktops' GPUs have less shared memory for a thread block than the kernel of clusters asks for.
+/// Desktops' GPUs have less shared memory for a thread block than attention_coded.cu asks for.
 TEST_F(CudaCodedAttention, WithLittleSharedMemoryHasTheBitsOfTheirNumbers) {
     launch.blockShared = std::size_t(99) << 10;
     attendsInEveryShape({.type = KvType::INT8}, {64});
@@ -204,6 +209,19 @@ TEST_F(CudaCodedAttention, HasBiasAndWindowAsOtherBlocksHave) {
                 attends(
                     {.type = type, .dim = 64, .group = 3, .blockSize = blockSize, .biased = true, .window = window});
             }
+}
+
+/// So many lists that a thread block has the end of one, the whole of others and the beginning of a third.
+TEST_F(CudaCodedAttention, OfManyListsHasTheBitsOfTheirNumbers) {
+    for (const int rows : {17, 70}) attends({.dim = 64, .group = 20, .blockSize = 64, .slots = 14, .rows = rows});
+    attends({.group = 16, .slots = 63, .rows = 17});
+    attends({.type = KvType::FP8, .group = 2, .blockSize = 16, .slots = 21, .rows = 90});
+}
+
+/// Logits of more than a hundred, whose largest one grows by much from tile to tile, and small ones.
+TEST_F(CudaCodedAttention, OfLogitsOfAnySizeIsNearFloat64) {
+    for (const KvType type : kTypes)
+        for (const float scale : {4.f, 0.5f, 1e-3f}) attends({.type = type, .group = 8, .slots = 40, .scale = scale});
 }
 
 } // namespace KVSCOPE_TEST_FILE
