@@ -33,7 +33,6 @@ SelectPlan::SelectPlan(const SelectArgs& a, int ranks)
     aware = take(blocks * 4);
     agnostic = take(a.agnostic ? blocks * 4 : 0);
     origin = take(a.chosen.blocks != nullptr ? blocks : 0);
-    slotOf = take(slots > 0 ? blocks * 2 : 0);
     freeSlots = take(slots * 4);
     slotUse = take(a.slots.lastUse != nullptr ? slots * 4 : 0);
     blockIn = take(slots * 4);
@@ -42,7 +41,9 @@ SelectPlan::SelectPlan(const SelectArgs& a, int ranks)
 
 namespace {
 
-template <int kDim, class Team>
+/// kPlain: pooled keys and a softmax over them that HeldScores can hold, no sliding window, no choice made elsewhere.
+/// Most launches are so, and the kernel has three quarters of the code: in a step it comes from memory at every launch.
+template <int kDim, class Team, bool kPlain>
 __global__ void __launch_bounds__(Team::kThreads, 512 / Team::kThreads) selectKernel(SelectArgs a, SelectPlan plan) {
     using Score = SelectArgs::Score;
     extern __shared__ uint4 raw[];
@@ -52,7 +53,7 @@ __global__ void __launch_bounds__(Team::kThreads, 512 / Team::kThreads) selectKe
     const auto cluster = thisCluster();
     const int ranks = int(cluster.num_blocks()), rank = int(cluster.block_rank());
     letNextKernelStart();
-    if (rank == 0) small.clear();
+    if (rank == 0) small.clear(), sets.clear();
     cluster.barrier_arrive(); // others may write to a thread block's shared memory only once it has started
 
     // Positions change only at a step's end, so they may be read before the wait.
@@ -65,16 +66,20 @@ __global__ void __launch_bounds__(Team::kThreads, 512 / Team::kThreads) selectKe
     at.current = plan.byBlock(at.position);
     at.blocks = at.current + 1;
     at.dense = at.tokens < a.denseBelowTokens;
-    at.firstToken = a.slidingWindow > 0 ? max(0, at.tokens - a.slidingWindow) : 0;
+    at.firstToken = !kPlain && a.slidingWindow > 0 ? max(0, at.tokens - a.slidingWindow) : 0;
     at.firstBlock = plan.byBlock(at.firstToken);
     const bool active = a.active == nullptr || a.active[at.row] != 0;
     const bool reports = at.item == 0 && rank == 0 && threadIdx.x == 0;
-    const bool product = a.score == Score::PooledProduct;
-    const bool pooled = !at.dense && (product || a.score == Score::PooledSoftmax);
+    const bool product = !kPlain && a.score == Score::PooledProduct;
+    const bool agnostic = !at.dense && a.agnostic;
+    const bool pooled = !at.dense && (kPlain || product || a.score == Score::PooledSoftmax);
     const WindowGrid grid(a, plan);
     const int windows = grid.windows(at.tokens - a.unseen);
     const int inSight = at.blocks - at.firstBlock;
     const RankWindows range = grid.of(at, windows, rank, plan.byRanks(inSight + ranks - 1));
+    const SelectForced forced(a, at);
+    const PlantedHead planted(a, at);
+    const float* agnosticScores = agnostic ? a.index.pooledScoresOf(at.head) : nullptr;
     const Bf16* keys = a.index.pooledKeys + std::size_t(pooled ? a.index.windowFirst[at.head] : 0) * kDim;
     const auto reachOf = [&](int b) { return make_int2(grid.first(b), grid.end(b, windows)); }; // windows of a block
     const int mineFirst = range.firstBlock + int(threadIdx.x);
@@ -84,6 +89,8 @@ __global__ void __launch_bounds__(Team::kThreads, 512 / Team::kThreads) selectKe
     const int firstUnit = range.begin + int(threadIdx.x) / kWarp * kUnitWindows;
     const bool keysAhead = UnitKeys<kDim>::kKept && pooled && active && firstUnit < range.end;
     const bool known = !a.oneSequence && firstUnit + kUnitWindows < windows;
+    SelectState<kDim, Team> state;
+    if (rank == 0) state.locate(a, at);
     UnitKeys<kDim> unitKeys;
     if (keysAhead && known) unitKeys.load(keys, firstUnit, range.end);
     waitForEarlierKernels();
@@ -94,60 +101,82 @@ __global__ void __launch_bounds__(Team::kThreads, 512 / Team::kThreads) selectKe
     if (keysAhead && !known) unitKeys.load(keys, firstUnit, range.end);
 
     // ---- Scores of this rank's blocks, sent to rank 0
-    SelectState<kDim, Team> state;
-    const bool agnostic = a.agnostic && !at.dense;
-    const float* agnosticScores = agnostic ? a.index.pooledScoresOf(at.head) : nullptr;
     const auto agnosticOf = [&](int b, int2 reach) {
         const bool here = agnostic && b < range.endBlock;
         return AgnosticScore(agnosticScores, here ? reach.x : 0, here ? reach.y : 0);
     };
     const AgnosticScore early = agnosticOf(mineFirst, mineReach);
-    const auto ask = [&] { // called where rank 0 waits for the others
-        if (rank == 0) state.ask(a, at);
-    };
     float* awareAtRank0 = cluster.map_shared_rank(shared.aware, 0);
     float* agnosticAtRank0 = cluster.map_shared_rank(shared.agnostic, 0);
+    const auto sendAware = [&](int b, float score) { awareAtRank0[b] = planted.aware(b, at.position, score); };
+    const auto meanwhile = [&] { // called where the ranks wait for each other's sums
+        if (agnostic)
+#pragma unroll 1
+            for (int b = mineFirst; b < range.endBlock; b += Team::kThreads) {
+                const float score = b == mineFirst ? early.largest() : agnosticOf(b, reachOf(b)).largest();
+                agnosticAtRank0[b] = planted.agnostic(b, score);
+            }
+        if (rank == 0) state.ask(a, at);
+    };
     const Bf16* q = a.q + std::size_t(at.item) * plan.group * kDim;
     if (pooled) {
-        scoreWindows<kDim, Team>(a, q, keys, plan.group, range, unitKeys, shared, plan.stride, small);
-        if (product)
-            __syncthreads();
-        else
-            sumOverGroup<Team>(cluster, plan.group, plan.byGroup, range, shared, plan.stride, small, ask);
-        const float* sums = shared.exponentials; // with Score::PooledProduct the products of the only query
+        float* sums = shared.exponentials; // with Score::PooledProduct the products of the only query
+        const auto exchange = [&] {        // of all ranks' maxima and sums
+            sendSums<Team>(cluster, plan.group, plan.byGroup, small);
+            cluster.barrier_arrive();
+            meanwhile();
+            cluster.barrier_wait();
+        };
+        if constexpr (kPlain) {
+            HeldScores<kDim, Team> scores;
+            scores.score(a, q, keys, plan.group, range, unitKeys, small);
+            exchange();
+            scores.addUp(plan.group, ranks, range, small, sums);
+        } else {
+            scoreWindows<kDim, Team>(a, q, keys, plan.group, range, unitKeys, shared, plan.stride, small);
+            if (product) {
+                meanwhile();
+            } else {
+                exchange();
+                sumOverGroup<Team>(ranks, plan.group, plan.byGroup, range, shared, plan.stride, small);
+            }
+        }
+        __syncthreads();
 #pragma unroll 1
         for (int b = mineFirst; b < range.endBlock; b += Team::kThreads) {
             const int2 reach = b == mineFirst ? mineReach : reachOf(b);
+            const int begin = max(reach.x, range.begin);
             float best = reach.x < range.begin ? 0.f : -INFINITY; // a window before the sliding window counts as 0
-            for (int c = max(reach.x, range.begin); c < reach.y; ++c) best = fmaxf(best, sums[c - range.begin]);
-            awareAtRank0[b] = best;
+            constexpr int kAtOnce = 5;
+#pragma unroll
+            for (int i = 0; i < kAtOnce; ++i)
+                if (begin + i < reach.y) best = fmaxf(best, sums[begin + i - range.begin]);
+#pragma unroll 1
+            for (int c = begin + kAtOnce; c < reach.y; ++c) best = fmaxf(best, sums[c - range.begin]);
+            sendAware(b, best);
         }
-    } else if (!at.dense && a.score == Score::RangeBound) {
-        boundRanges<kDim, Team>(a, q, plan.group, at.head, range, shared.exponentials, awareAtRank0);
-    } else if (!at.dense && a.score == Score::Given) {
-        const float* scores = a.givenScores + std::size_t(at.item) * a.maxBlocks;
+    } else {
+        meanwhile();
+        if constexpr (kPlain) {
+        } else if (!at.dense && a.score == Score::RangeBound) {
+            boundRanges<kDim, Team>(a, q, plan.group, at.head, range, shared.exponentials, sendAware);
+        } else if (!at.dense && a.score == Score::Given) {
+            const float* scores = a.givenScores + std::size_t(at.item) * a.maxBlocks;
 #pragma unroll 1
-        for (int b = mineFirst; b < range.endBlock; b += Team::kThreads) awareAtRank0[b] = scores[b];
-    }
-    if (agnostic && mineFirst < range.endBlock) {
-        agnosticAtRank0[mineFirst] = early.largest();
-#pragma unroll 1
-        for (int b = mineFirst + Team::kThreads; b < range.endBlock; b += Team::kThreads)
-            agnosticAtRank0[b] = agnosticOf(b, reachOf(b)).largest();
+            for (int b = mineFirst; b < range.endBlock; b += Team::kThreads) sendAware(b, scores[b]);
+        }
     }
     cluster.barrier_arrive();
-    if (!pooled || product) ask();
-    const SelectForced forced(a, at);
     std::uint8_t origins[Team::kItems];
 #pragma unroll
     for (int i = 0; i < Team::kItems; ++i) origins[i] = forced.originOf(Team::blockOf(i));
+    if (rank == 0 && a.slots.count > 0) placeTokenEarly<kDim, Team>(a, at, state, small);
     cluster.barrier_wait(); // rank 0 has all scores; no other rank reads this thread block's shared memory any more
     if (rank != 0) return;
 
     // ---- Two-phase top-k
     if (reports) stamp(a.marks.pooling);
-    if (a.planted.share >= 0 || a.planted.streams != nullptr) plantScores<Team>(a, at, shared);
-    if (a.chosen.blocks != nullptr && !at.dense)
+    if (!kPlain && a.chosen.blocks != nullptr && !at.dense)
         takeChosen<Team>(a, at, shared, origins);
     else
         chooseBlocks<Team>(at, forced, shared, origins, small, sets.chosen);
@@ -186,22 +215,30 @@ int ranksOf(const Launch& how, const SelectArgs& args, SelectKernel kernel, Grid
     return fewest;
 }
 
+/// Whether the kernel for plain selections can be launched. heldWindows: the most windows of a rank that it holds.
+bool isPlain(const SelectArgs& a, const SelectPlan& plan, int heldWindows) {
+    return a.score == SelectArgs::Score::PooledSoftmax && a.chosen.blocks == nullptr && a.slidingWindow == 0 &&
+           (a.shape.dim == 64 || a.shape.dim == 128) && plan.group <= kHeldHeads && plan.windowsPerRank <= heldWindows;
+}
+
 } // namespace
 
 void selectBlocksOnDevice(const Launch& how, const SelectArgs& args) {
     checkAttentionShape(args.shape);
     if (args.rows == 0) return;
     const bool brief = args.maxBlocks <= ShortSelect::kBlocks;
-    const auto choose = [&](auto dim) {
+    const auto choose = [&](auto dim, auto plain) {
         constexpr int kDim = decltype(dim)::value;
-        return brief                                   ? selectKernel<kDim, ShortSelect>
-               : args.maxBlocks <= LongSelect::kBlocks ? selectKernel<kDim, LongSelect>
-                                                       : selectKernel<kDim, LongestSelect>;
+        constexpr bool kPlain = decltype(plain)::value;
+        return brief                                   ? selectKernel<kDim, ShortSelect, kPlain>
+               : args.maxBlocks <= LongSelect::kBlocks ? selectKernel<kDim, LongSelect, kPlain>
+                                                       : selectKernel<kDim, LongestSelect, kPlain>;
     };
-    const auto kernel = args.shape.dim == kLatentDim        ? choose(std::integral_constant<int, kLatentDim>{})
-                        : args.shape.dim == kSmallLatentDim ? choose(std::integral_constant<int, kSmallLatentDim>{})
-                        : args.shape.dim == 64              ? choose(std::integral_constant<int, 64>{})
-                                                            : choose(std::integral_constant<int, 128>{});
+    const std::false_type any;
+    auto kernel = args.shape.dim == kLatentDim        ? choose(std::integral_constant<int, kLatentDim>{}, any)
+                  : args.shape.dim == kSmallLatentDim ? choose(std::integral_constant<int, kSmallLatentDim>{}, any)
+                  : args.shape.dim == 64              ? choose(std::integral_constant<int, 64>{}, any)
+                                                      : choose(std::integral_constant<int, 128>{}, any);
     Grid grid{dim3(1), dim3(brief ? ShortSelect::kThreads : LongSelect::kThreads)};
     const int ranks = ranksOf(how, args, kernel, grid);
     if (ranks == 0 || args.maxBlocks > LongestSelect::kBlocks) refuseContext(args.maxBlocks, args.shape.blockSize);
@@ -209,6 +246,12 @@ void selectBlocksOnDevice(const Launch& how, const SelectArgs& args) {
     grid.blocks = dim3(unsigned(args.rows * args.shape.kvHeads * ranks));
     grid.cluster = unsigned(ranks);
     grid.sharedBytes = plan.total;
+    if (isPlain(args, plan, brief ? ShortSelect::kHeldWindows : LongSelect::kHeldWindows)) {
+        const auto plain = args.shape.dim == 64 ? choose(std::integral_constant<int, 64>{}, std::true_type())
+                                                : choose(std::integral_constant<int, 128>{}, std::true_type());
+        // Asking also allows the cluster's size.
+        if (ranks == 1 || knownClustersAtOnce(grid, plain, "preparing the selection") > 0) kernel = plain;
+    }
     raiseShared(kernel, plan.total, "preparing the selection");
     launch(how, grid, kernel, "selecting blocks", args, plan);
 }

@@ -22,6 +22,63 @@ template <class Team> struct BlockSet {
     __device__ bool has(int block) const { return (word[block / kWarp] >> block % kWarp & 1u) != 0; }
 };
 
+/// How many blocks a set has. All lanes of a warp call this.
+template <class Team> __device__ int countOf(const BlockSet<Team>& set) {
+    int all = 0;
+#pragma unroll
+    for (int n = 0; n < BlockSet<Team>::kPerLane; ++n) {
+        const int w = n * kWarp + int(threadIdx.x) % kWarp;
+        all += w < BlockSet<Team>::kWords ? __popc(set.word[w]) : 0;
+    }
+    return __reduce_add_sync(0xffffffffu, all);
+}
+
+/// The words of a set in the lanes of a warp, and how many blocks lie before each.
+template <class Team> struct SetPlaces {
+    using Set = BlockSet<Team>;
+    std::uint32_t word[Set::kPerLane];
+    int before[Set::kPerLane], all = 0;
+
+    __device__ explicit SetPlaces(const Set& set) {
+        const int lane = threadIdx.x % kWarp;
+#pragma unroll
+        for (int n = 0; n < Set::kPerLane; ++n) {
+            const int w = n * kWarp + lane;
+            word[n] = w < Set::kWords ? set.word[w] : 0;
+            int through = __popc(word[n]);
+            before[n] = all - through;
+#pragma unroll
+            for (int offset = 1; offset < kWarp && offset < Set::kWords; offset *= 2) {
+                const int other = __shfl_up_sync(0xffffffffu, through, offset);
+                if (lane >= offset) through += other;
+            }
+            before[n] += through;
+            all += __shfl_sync(0xffffffffu, through, min(kWarp, Set::kWords) - 1);
+        }
+    }
+    /// The number of this thread's i-th block among those of the set, if it is one of them.
+    __device__ int ofOwn(int i) const {
+        static_assert(kWarp % Team::kWarps == 0);
+        const int n = i * Team::kWarps / kWarp, from = i * Team::kWarps % kWarp + int(threadIdx.x) / kWarp;
+        const std::uint32_t bits = __shfl_sync(0xffffffffu, word[n], from);
+        return __shfl_sync(0xffffffffu, before[n], from) + __popc(bits & ((1u << threadIdx.x % kWarp) - 1u));
+    }
+    /// The number of a block among those of the set, or -1 if it is not one of them. All lanes call this together, each
+    /// with a block of its own.
+    __device__ int placeOf(int block) const {
+        const int w = block / kWarp, bit = block % kWarp;
+        std::uint32_t bits = 0;
+        int first = 0;
+#pragma unroll
+        for (int n = 0; n < Set::kPerLane; ++n) {
+            const std::uint32_t of = __shfl_sync(0xffffffffu, word[n], w % kWarp);
+            const int at = __shfl_sync(0xffffffffu, before[n], w % kWarp);
+            if (w / kWarp == n) bits = of, first = at;
+        }
+        return (bits >> bit & 1u) != 0 ? first + __popc(bits & ((1u << bit) - 1u)) : -1;
+    }
+};
+
 /// How many blocks of a set lie before each block of this thread, and how many there are in all.
 template <class Team> struct BlocksBefore {
     int before[Team::kItems], all = 0;
@@ -175,21 +232,22 @@ __device__ void takeBest(const std::uint32_t (&keys)[Team::kItems], std::uint8_t
 }
 
 /// Scores that are drawn in place of the method's own (kernels/planted.h).
-template <class Team>
-__device__ void plantScores(const SelectArgs& a, const SelectItem& at, const SelectShared& shared) {
-    std::uint32_t head = std::uint32_t(at.head);
-    std::uint64_t rate = std::uint64_t(double(a.planted.share) * double(kPlantedWhole));
-    if (a.planted.streams != nullptr) {
+struct PlantedHead {
+    bool planted;
+    std::uint32_t head;
+    std::uint64_t rate;
+    __device__ PlantedHead(const SelectArgs& a, const SelectItem& at)
+        : planted(a.planted.share >= 0 || a.planted.streams != nullptr), head(std::uint32_t(at.head)), rate(0) {
+        if (a.planted.share >= 0) rate = std::uint64_t(double(a.planted.share) * double(kPlantedWhole));
+        if (a.planted.streams == nullptr) return;
         const PlantedStream own = a.planted.streams[at.row];
         head = plantedHead(own.stream, at.item - at.row * a.shape.kvHeads), rate = own.rate;
     }
-#pragma unroll 1
-    for (int b = threadIdx.x; b < at.blocks; b += Team::kThreads) {
-        shared.aware[b] = plantedScore(head, b, at.position, rate);
-        if (a.agnostic) shared.agnostic[b] = plantedPrior(head, b);
+    __device__ float aware(int block, int position, float score) const {
+        return planted ? plantedScore(head, block, position, rate) : score;
     }
-    __syncthreads();
-}
+    __device__ float agnostic(int block, float score) const { return planted ? plantedPrior(head, block) : score; }
+};
 
 /// Which blocks are forced, and how many the scores choose.
 struct SelectForced {
@@ -208,6 +266,8 @@ struct SelectForced {
         const int sinks = min(budget.sink, at.blocks);
         free = at.blocks - max(first, sinks) - max(0, at.blocks - max(firstWindow, sinks));
     }
+    __device__ int awares() const { return min(budget.queryAware, free); }
+    __device__ int agnostics() const { return min(budget.queryAgnostic, free - max(0, awares())); }
     __device__ std::uint8_t originOf(int block) const {
         return block < budget.sink    ? std::uint8_t(Origin::Sink)
                : block >= firstWindow ? std::uint8_t(Origin::Window)
@@ -244,8 +304,7 @@ __device__ void chooseBlocks(const SelectItem& at, const SelectForced& forced, c
                              std::uint8_t (&origins)[Team::kItems], SelectSmall<Team>& small, BlockSet<Team>& ties) {
     constexpr int kItems = Team::kItems;
     BlockCounter<Team::kWarps> counter(small.counts);
-    const int awares = min(forced.budget.queryAware, forced.free),
-              agnostics = min(forced.budget.queryAgnostic, forced.free - max(0, awares));
+    const int awares = forced.awares(), agnostics = forced.agnostics();
     std::uint32_t aware[kItems] = {}, agnostic[kItems] = {};
     if (awares > 0)
         rankFree<Team>(shared.aware, origins, forced.first, at.blocks, aware, small.highest[0], small.lowest[0]);

@@ -87,6 +87,38 @@ template <int kDim> struct QueryFragment {
     }
 };
 
+/// Scales the logits of a unit; windows from `end` on get -inf. mine: the lane's first window.
+template <int kTiles> __device__ void limitUnit(float (&logits)[kTiles][4], int mine, int end, float factor) {
+#pragma unroll
+    for (int t = 0; t < kTiles; ++t)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) logits[t][e] = mine + t * 8 + e % 2 < end ? logits[t][e] * factor : -INFINITY;
+}
+
+/// Replaces the logits of a unit by exponentials less the unit's maximum. best: that maximum for the lane's two heads.
+/// total: the sum of the lane's own exponentials, of windows from `owned` on.
+template <int kTiles>
+__device__ void exponentiateUnit(float (&logits)[kTiles][4], int mine, int owned, float (&best)[2], float (&total)[2]) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+        best[h] = -INFINITY, total[h] = 0;
+#pragma unroll
+        for (int t = 0; t < kTiles; ++t) best[h] = fmaxf(best[h], fmaxf(logits[t][2 * h], logits[t][2 * h + 1]));
+#pragma unroll
+        for (int offset = 1; offset < 4; offset *= 2)
+            best[h] = fmaxf(best[h], __shfl_xor_sync(0xffffffffu, best[h], offset));
+        const float reference = best[h] == -INFINITY ? 0.f : best[h];
+#pragma unroll
+        for (int t = 0; t < kTiles; ++t)
+#pragma unroll
+            for (int e = 0; e < 2; ++e) {
+                float& x = logits[t][2 * h + e];
+                x = exponential2(x - reference);
+                total[h] += mine + t * 8 + e >= owned ? x : 0.f;
+            }
+    }
+}
+
 /// Scores a rank's windows. Writes to `exponentials` [group][stride] the exponential of each logit less the maximum of
 /// its unit and head, and that maximum to `references` [unit][group]. Also writes each warp's maximum and sum over the
 /// windows from `owned` on. With Score::PooledProduct `exponentials` gets the products themselves.
@@ -130,14 +162,8 @@ __device__ void scoreWindows(const SelectArgs& a, const Bf16* q, const Bf16* key
                 }
             }
             const int mine = window + quad * 2; // this lane's first window
-            float best[2] = {-INFINITY, -INFINITY}, total[2] = {0, 0};
-#pragma unroll
-            for (int t = 0; t < Keys::kTiles; ++t)
-#pragma unroll
-                for (int e = 0; e < 4; ++e) {
-                    logits[t][e] = mine + t * 8 + e % 2 < range.end ? logits[t][e] * factor : -INFINITY;
-                    best[e / 2] = fmaxf(best[e / 2], logits[t][e]);
-                }
+            float best[2], total[2];
+            limitUnit(logits, mine, range.end, factor);
             float* out = to.exponentials + (headBase + row) * stride + (mine - range.begin);
             if (product) {
 #pragma unroll
@@ -145,22 +171,17 @@ __device__ void scoreWindows(const SelectArgs& a, const Bf16* q, const Bf16* key
                     if (row == 0) *reinterpret_cast<float2*>(out + t * 8) = make_float2(logits[t][0], logits[t][1]);
                 continue;
             }
+            exponentiateUnit(logits, mine, range.owned, best, total);
 #pragma unroll
             for (int h = 0; h < 2; ++h) {
-#pragma unroll
-                for (int offset = 1; offset < 4; offset *= 2)
-                    best[h] = fmaxf(best[h], __shfl_xor_sync(0xffffffffu, best[h], offset));
-                const float reference = best[h] == -INFINITY ? 0.f : best[h];
                 const int head = headBase + row + h * 8;
+                if (head < group) {
 #pragma unroll
-                for (int t = 0; t < Keys::kTiles; ++t) {
-                    const float2 value = make_float2(exponential2(logits[t][2 * h] - reference),
-                                                     exponential2(logits[t][2 * h + 1] - reference));
-                    if (head < group) *reinterpret_cast<float2*>(out + h * 8 * stride + t * 8) = value;
-                    total[h] += (mine + t * 8 >= range.owned ? value.x : 0.f) +
-                                (mine + t * 8 + 1 >= range.owned ? value.y : 0.f);
+                    for (int t = 0; t < Keys::kTiles; ++t)
+                        *reinterpret_cast<float2*>(out + h * 8 * stride + t * 8) =
+                            make_float2(logits[t][2 * h], logits[t][2 * h + 1]);
+                    if (quad == 0) to.references[unit * group + head] = best[h];
                 }
-                if (quad == 0 && head < group) to.references[unit * group + head] = best[h];
                 if (best[h] == -INFINITY) continue;
                 const float both = fmaxf(maximum[h], best[h]);
                 sum[h] = sum[h] * exponential2(maximum[h] - both) + total[h] * exponential2(best[h] - both);
@@ -173,41 +194,145 @@ __device__ void scoreWindows(const SelectArgs& a, const Bf16* q, const Bf16* key
 #pragma unroll
             for (int offset = 1; offset < 4; offset *= 2) sum[h] += __shfl_xor_sync(0xffffffffu, sum[h], offset);
             const int head = headBase + row + h * 8;
-            if (quad == 0) small.warps[head][warp] = make_float2(maximum[h], sum[h]);
+            if (quad == 0) small.warps[warp][head] = make_float2(maximum[h], sum[h]);
         }
     }
 }
 
-/// Adds up over the heads of the group every window's softmax; the sums take the place of the first head's
-/// exponentials. The ranks send each other their maxima and sums, call meanwhile(), and then wait for each other.
-/// Begins and ends with a barrier.
-template <class Team, class Cluster, class Meanwhile>
-__device__ void sumOverGroup(const Cluster& cluster, int group, Divider byGroup, const RankWindows& range,
-                             const SelectShared& to, int stride, SelectSmall<Team>& small, const Meanwhile& meanwhile) {
+/// The exponentials of a rank's windows in registers: of at most kHeldHeads heads and Team::kHeldWindows windows. Of
+/// more scoreWindows keeps them in shared memory.
+template <int kDim, class Team> struct HeldScores {
+    static constexpr int kTurns = Team::kHeldTurns, kTiles = kUnitWindows / 8;
+    float e[kTurns][kTiles][4], best[kTurns][2];
+
+    __device__ static int window(const RankWindows& range, int turn) {
+        return range.begin + (turn * Team::kWarps + int(threadIdx.x) / kWarp) * kUnitWindows;
+    }
+    /// Writes each warp's maximum and sum over the windows from `owned` on.
+    __device__ void score(const SelectArgs& a, const Bf16* q, const Bf16* keys, int group, const RankWindows& range,
+                          UnitKeys<kDim>& unitKeys, SelectSmall<Team>& small) {
+        static_assert(UnitKeys<kDim>::kKept);
+        const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, row = lane / 4, quad = lane % 4;
+        QueryFragment<kDim> query[UnitKeys<kDim>::kChunks];
+#pragma unroll
+        for (int c = 0; c < UnitKeys<kDim>::kChunks; ++c) query[c].load(q, c, 0, group);
+        float maximum[2] = {-INFINITY, -INFINITY}, sum[2] = {0, 0};
+#pragma unroll
+        for (int turn = 0; turn < kTurns; ++turn) {
+            best[turn][0] = best[turn][1] = -INFINITY;
+#pragma unroll
+            for (int t = 0; t < kTiles; ++t)
+#pragma unroll
+                for (int i = 0; i < 4; ++i) e[turn][t][i] = 0;
+            const int first = window(range, turn);
+            if (first >= range.end) continue;
+#pragma unroll
+            for (int c = 0; c < UnitKeys<kDim>::kChunks; ++c)
+#pragma unroll
+                for (int t = 0; t < kTiles; ++t) query[c].multiply(e[turn][t], unitKeys.k[t][c]);
+            if (turn + 1 < kTurns && window(range, turn + 1) < range.end)
+                unitKeys.load(keys, window(range, turn + 1), range.end);
+            float total[2];
+            limitUnit(e[turn], first + quad * 2, range.end, a.scale * kLog2e);
+            exponentiateUnit(e[turn], first + quad * 2, range.owned, best[turn], total);
+#pragma unroll
+            for (int h = 0; h < 2; ++h) {
+                if (turn == 0) {
+                    maximum[h] = best[turn][h], sum[h] = total[h];
+                } else if (best[turn][h] != -INFINITY) {
+                    const float both = fmaxf(maximum[h], best[turn][h]);
+                    sum[h] = sum[h] * exponential2(maximum[h] - both) + total[h] * exponential2(best[turn][h] - both);
+                    maximum[h] = both;
+                }
+            }
+        }
+#pragma unroll
+        for (int h = 0; h < 2; ++h) { // the maximum is the same in the four lanes of a row
+#pragma unroll
+            for (int offset = 1; offset < 4; offset *= 2) sum[h] += __shfl_xor_sync(0xffffffffu, sum[h], offset);
+            if (quad == 0 && row + h * 8 < group) small.warps[warp][row + h * 8] = make_float2(maximum[h], sum[h]);
+        }
+    }
+    /// Writes every window's softmax, added up over the heads, once the maxima and sums of all ranks are here.
+    __device__ void addUp(int group, int ranks, const RankWindows& range, const SelectSmall<Team>& small,
+                          float* sums) const {
+        const int lane = threadIdx.x % kWarp, row = lane / 4, quad = lane % 4;
+        if (window(range, 0) >= range.end) return; // the whole warp
+        float scale[kTurns][2];
+#pragma unroll
+        for (int h = 0; h < 2; ++h) { // the four lanes of a row share the ranks
+            float2 each[kSelectCluster / 4];
+            float maximum = -INFINITY, sum = 0;
+#pragma unroll
+            for (int n = 0; n < kSelectCluster / 4; ++n) {
+                const int r = n * 4 + quad, head = row + h * 8;
+                each[n] = r < ranks && head < group ? small.ranks[r][head] : make_float2(-INFINITY, 0.f);
+                maximum = fmaxf(maximum, each[n].x);
+            }
+#pragma unroll
+            for (int offset = 1; offset < 4; offset *= 2)
+                maximum = fmaxf(maximum, __shfl_xor_sync(0xffffffffu, maximum, offset));
+            const float reference = maximum == -INFINITY ? 0.f : maximum;
+#pragma unroll
+            for (int n = 0; n < kSelectCluster / 4; ++n) sum += each[n].y * exponential2(each[n].x - reference);
+#pragma unroll
+            for (int offset = 1; offset < 4; offset *= 2) sum += __shfl_xor_sync(0xffffffffu, sum, offset);
+            const float share = sum > 0 ? __fdividef(1.f, sum) : 0.f;
+#pragma unroll
+            for (int turn = 0; turn < kTurns; ++turn) scale[turn][h] = exponential2(best[turn][h] - reference) * share;
+        }
+#pragma unroll
+        for (int turn = 0; turn < kTurns; ++turn) {
+            const int first = window(range, turn);
+            if (first >= range.end) break;
+            float sum[kTiles][2];
+#pragma unroll
+            for (int t = 0; t < kTiles; ++t)
+#pragma unroll
+                for (int i = 0; i < 2; ++i)
+                    sum[t][i] = e[turn][t][i] * scale[turn][0] + e[turn][t][2 + i] * scale[turn][1];
+#pragma unroll
+            for (int offset = 4; offset < kWarp; offset *= 2)
+#pragma unroll
+                for (int t = 0; t < kTiles; ++t)
+#pragma unroll
+                    for (int i = 0; i < 2; ++i) sum[t][i] += __shfl_xor_sync(0xffffffffu, sum[t][i], offset);
+#pragma unroll
+            for (int t = 0; t < kTiles; ++t)
+                if (row == t)
+                    *reinterpret_cast<float2*>(sums + (first - range.begin) + t * 8 + quad * 2) =
+                        make_float2(sum[t][0], sum[t][1]);
+        }
+    }
+};
+
+/// Sends the maximum and sum of every head over all warps to all ranks. Begins with a barrier.
+template <class Team, class Cluster>
+__device__ void sendSums(const Cluster& cluster, int group, Divider byGroup, SelectSmall<Team>& small) {
     const int ranks = int(cluster.num_blocks()), rank = int(cluster.block_rank());
     __syncthreads();
-    // Of a head, each of neighbouring threads takes the maximum and sum of one warp.
-    const int share = int(threadIdx.x) % Team::kWarps, warp = int(threadIdx.x) / kWarp;
-    constexpr int kHeadsPerWarp = kWarp / Team::kWarps;
 #pragma unroll 1
-    for (int first = warp * kHeadsPerWarp; first < group; first += kWarp) {
-        const int head = first + int(threadIdx.x) % kWarp / Team::kWarps;
-        const float2 mine = small.warps[head][share];
-        float maximum = mine.x;
+    for (int i = threadIdx.x; i < group * ranks; i += Team::kThreads) {
+        const int to = byGroup(i), head = i - to * group;
+        float2 each[Team::kWarps];
+        float maximum = -INFINITY, sum = 0;
 #pragma unroll
-        for (int offset = 1; offset < Team::kWarps; offset *= 2)
-            maximum = fmaxf(maximum, __shfl_xor_sync(0xffffffffu, maximum, offset));
-        float sum = mine.y * exponential2(mine.x - (maximum == -INFINITY ? 0.f : maximum));
+        for (int w = 0; w < Team::kWarps; ++w) {
+            each[w] = small.warps[w][head];
+            maximum = fmaxf(maximum, each[w].x);
+        }
+        const float reference = maximum == -INFINITY ? 0.f : maximum;
 #pragma unroll
-        for (int offset = 1; offset < Team::kWarps; offset *= 2) sum += __shfl_xor_sync(0xffffffffu, sum, offset);
-#pragma unroll
-        for (int r = share; r < kSelectCluster; r += Team::kWarps)
-            if (r < ranks && head < group)
-                *cluster.map_shared_rank(&small.ranks[rank][head], r) = make_float2(maximum, sum);
+        for (int w = 0; w < Team::kWarps; ++w) sum += each[w].y * exponential2(each[w].x - reference);
+        *cluster.map_shared_rank(&small.ranks[rank][head], to) = make_float2(maximum, sum);
     }
-    cluster.barrier_arrive();
-    meanwhile();
-    cluster.barrier_wait();
+}
+
+/// Adds up over the heads of the group every window's softmax; the sums take the place of the first head's
+/// exponentials. Called once the maxima and sums of all ranks are here. Ends with a barrier.
+template <class Team>
+__device__ void sumOverGroup(int ranks, int group, Divider byGroup, const RankWindows& range, const SelectShared& to,
+                             int stride, const SelectSmall<Team>& small) {
     const int windows = range.end - range.begin, scales = (windows + kUnitWindows - 1) / kUnitWindows * group;
 #pragma unroll 1
     for (int i = threadIdx.x; i < scales; i += Team::kThreads) { // every thread adds up the sum by itself: no barrier
@@ -262,10 +387,10 @@ private:
 };
 
 /// For every block, the upper bounds of q.k that follow from its key range, over the heads of the group. A warp takes a
-/// block.
-template <int kDim, class Team>
+/// block, and its first lane calls send(block, bound).
+template <int kDim, class Team, class Send>
 __device__ void boundRanges(const SelectArgs& a, const Bf16* q, int group, int head, const RankWindows& range,
-                            float* queries, float* awareAtRank0) {
+                            float* queries, const Send& send) {
     const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
 #pragma unroll 1
     for (int i = threadIdx.x; i < group * kDim; i += Team::kThreads) queries[i] = __bfloat162float(q[i]);
@@ -291,7 +416,7 @@ __device__ void boundRanges(const SelectArgs& a, const Bf16* q, int group, int h
             sum = warpSum(sum);
             total = a.rangeReduce == GroupReduce::Sum ? total + sum : fmaxf(total, sum);
         }
-        if (lane == 0) awareAtRank0[b] = total;
+        if (lane == 0) send(b, total);
     }
 }
 

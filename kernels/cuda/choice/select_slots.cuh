@@ -6,8 +6,15 @@
 
 namespace kvscope::cuda {
 
-/// Sets of blocks in shared memory: the chosen ones, and the chosen ones without a slot.
-template <class Team> struct SelectSets { BlockSet<Team> chosen, missing; };
+/// Sets of blocks in shared memory: the chosen ones, those of them that have a slot already, and those that have none.
+template <class Team> struct SelectSets {
+    BlockSet<Team> chosen, resident, missing;
+    /// Complete after the next barrier.
+    __device__ void clear() {
+#pragma unroll
+        for (int i = threadIdx.x; i < BlockSet<Team>::kWords; i += Team::kThreads) resident.word[i] = 0;
+    }
+};
 
 /// What rank 0 reads from memory for its lists. It asks early, so that the loads arrive while the ranks wait for each
 /// other.
@@ -22,6 +29,15 @@ template <int kDim, class Team> struct SelectState {
     std::int64_t store = 0;                  // first block of the head in the host store
     Bf16 key = {}, value = {};
 
+    /// Where the head's slots lie. Called before the wait: no kernel of a step writes the tables.
+    __device__ void locate(const SelectArgs& a, const SelectItem& at) {
+        if (a.slots.count == 0) return;
+        slots = a.slots.countOf != nullptr ? a.slots.countOf[at.row] : a.slots.count;
+        map = partFirst(a.slots.mapFirst, at.head, slots);
+        use = partFirst(a.slots.useFirst, at.head, slots);
+        pool = partFirst(a.slots.poolFirst, at.head, slots);
+        store = a.slots.storeFirst[at.head];
+    }
     __device__ void ask(const SelectArgs& a, const SelectItem& at) {
         const int thread = threadIdx.x;
         if (a.record.previous != nullptr && !a.oneSequence) {
@@ -29,12 +45,7 @@ template <int kDim, class Team> struct SelectState {
             if (thread < wordsOf(a)) previous = previousAt(a, at)[thread];
         }
         if (a.slots.count == 0) return;
-        slots = a.slots.countOf != nullptr ? a.slots.countOf[at.row] : a.slots.count;
-        map = partFirst(a.slots.mapFirst, at.head, slots);
-        use = partFirst(a.slots.useFirst, at.head, slots);
-        pool = partFirst(a.slots.poolFirst, at.head, slots);
         if (thread < slots) mapped = a.slots.map[map + thread];
-        store = a.slots.storeFirst[at.head];
         if (kToken && thread < kDim && a.slots.newKey != nullptr) {
             key = a.slots.newKey[std::size_t(at.item) * kDim + thread];
             if (a.shape.latentValue == 0) value = a.slots.newValue[std::size_t(at.item) * kDim + thread];
@@ -53,21 +64,29 @@ template <int kDim, class Team> struct SelectState {
     }
 };
 
-/// Finds which slots hold chosen blocks and which are free.
-template <class Team>
-__device__ void findResident(const std::int32_t* map, int slots, const SelectItem& at, const SelectShared& shared,
-                             std::int32_t mapped, const BlockSet<Team>& chosen, int& hits) {
+/// Lists the slots that hold chosen blocks, and notes which blocks those are and which slots are free.
+template <int kDim, class Team>
+__device__ void listResident(const SelectArgs& a, const SelectItem& at, const SelectShared& shared,
+                             const SelectState<kDim, Team>& state, const SetPlaces<Team>& places,
+                             BlockSet<Team>& resident) {
 #pragma unroll 1
-    for (int base = 0; base < slots; base += Team::kThreads) {
+    for (int base = 0; base < state.slots; base += Team::kThreads) {
         const int s = base + int(threadIdx.x);
-        const std::int32_t block = s >= slots ? -1 : base == 0 ? mapped : map[s];
-        const bool listed = block >= 0 && block < at.blocks && chosen.has(block);
-        if (listed) shared.slotOf[block] = std::int16_t(s);
-        if (s < slots) shared.blockIn[s] = block;
+        if (s - int(threadIdx.x % kWarp) >= state.slots) break; // the whole warp
+        const std::int32_t block = s >= state.slots ? -1 : base == 0 ? state.mapped : a.slots.map[state.map + s];
+        const bool known = block >= 0 && block < at.blocks;
+        const int place = places.placeOf(known ? block : 0);
+        const bool listed = known && place >= 0;
+        if (listed) {
+            atomicOr(&resident.word[block / kWarp], 1u << block % kWarp);
+            if (place < a.capacity) {
+                a.list.slot[std::size_t(at.item) * a.capacity + place] = s;
+                if (a.slots.lastUse != nullptr) a.slots.lastUse[state.use + s] = at.position;
+            }
+        }
+        if (s < state.slots) shared.blockIn[s] = block;
         const std::uint32_t full = __ballot_sync(0xffffffffu, listed);
-        if (threadIdx.x % kWarp != 0 || s >= slots) continue;
-        shared.freeBits[s / kWarp] = ~full;
-        if (full != 0) atomicAdd(&hits, __popc(full));
+        if (threadIdx.x % kWarp == 0) shared.freeBits[s / kWarp] = ~full;
     }
 }
 
@@ -144,10 +163,16 @@ __device__ void placeToken(const SelectArgs& a, const SelectItem& at, const Sele
     }
 }
 
-/// The slot of a chosen block, or -1.
-__device__ inline int slotOf(int slots, const SelectShared& shared, int block) {
-    const int slot = shared.slotOf[block];
-    return slot >= 0 && slot < slots && shared.blockIn[slot] == block ? slot : -1;
+/// Finds the slot of the newest token's block, and places the token if the block is in one. One barrier.
+template <int kDim, class Team>
+__device__ void placeTokenEarly(const SelectArgs& a, const SelectItem& at, const SelectState<kDim, Team>& state,
+                                SelectSmall<Team>& small) {
+    if (state.mapped == at.current) small.tail = int(threadIdx.x);
+#pragma unroll 1
+    for (int s = int(threadIdx.x) + Team::kThreads; s < state.slots; s += Team::kThreads)
+        if (a.slots.map[state.map + s] == at.current) small.tail = s;
+    __syncthreads();
+    if (small.tail >= 0) placeToken<kDim, Team>(a, at, state, small.tail);
 }
 
 /// Gives slots to this thread's chosen blocks that have none, and lists the loads that fill them. The block `fresh`
@@ -189,18 +214,18 @@ __device__ void writeLists(const SelectArgs& a, const SelectItem& at, const Sele
     for (int i = 0; i < Team::kItems; ++i) chosen[i] = Team::blockOf(i) < at.blocks && origins[i] != kUnchosen;
     sets.chosen.put(chosen);
     __syncthreads();
-    const BlocksBefore<Team> listed(sets.chosen);
-    const int count = min(listed.all, a.capacity);
+    const SetPlaces<Team> places(sets.chosen);
+    const int count = min(places.all, a.capacity);
     const std::size_t first = std::size_t(at.item) * a.capacity;
-    if (a.slots.count > 0)
-        findResident<Team>(a.slots.map + state.map, state.slots, at, shared, state.mapped, sets.chosen, small.hits);
+    if (a.slots.count > 0) listResident<kDim, Team>(a, at, shared, state, places, sets.resident);
+    int placeOf[Team::kItems];
 #pragma unroll
     for (int i = 0; i < Team::kItems; ++i) {
-        chosen[i] = chosen[i] && listed.before[i] < a.capacity;
+        placeOf[i] = places.ofOwn(i);
+        chosen[i] = chosen[i] && placeOf[i] < a.capacity;
         if (!chosen[i]) continue;
-        a.list.block[first + listed.before[i]] = Team::blockOf(i);
-        if (a.slots.count == 0 && recorded)
-            recordEntry(a, at, shared, listed.before[i], Team::blockOf(i), origins[i], true);
+        a.list.block[first + placeOf[i]] = Team::blockOf(i);
+        if (a.slots.count == 0 && recorded) recordEntry(a, at, shared, placeOf[i], Team::blockOf(i), origins[i], true);
     }
     const bool remembers = a.record.previous != nullptr && !a.oneSequence;
     const bool comparable = remembers && state.hasPrevious != 0 && !at.dense;
@@ -209,33 +234,34 @@ __device__ void writeLists(const SelectArgs& a, const SelectItem& at, const Sele
         SelectState<kDim, Team>::previousAt(a, at)[threadIdx.x] = now;
         if (const int kept = __popc(now & state.previous); comparable && kept > 0) atomicAdd(&small.kept, kept);
     }
+    if (a.slots.count > 0 || comparable) __syncthreads();
     int misses = 0;
     // The block that begins with this token, or -1.
     const int fresh = at.position == at.current * a.shape.blockSize ? at.current : -1;
     if (a.slots.count > 0) {
-        __syncthreads();
-        misses = listed.all - small.hits;
+        misses = places.all - countOf(sets.resident);
         int slots[Team::kItems];
         bool missed[Team::kItems];
 #pragma unroll
-        for (int i = 0; i < Team::kItems; ++i) {
-            slots[i] = chosen[i] ? slotOf(state.slots, shared, Team::blockOf(i)) : 0;
-            missed[i] = slots[i] < 0;
-        }
+        for (int i = 0; i < Team::kItems; ++i)
+            missed[i] = chosen[i] && misses > 0 && !sets.resident.has(Team::blockOf(i));
         if (misses > 0) loadMissing<kDim, Team>(a, shared, state, sets.missing, missed, fresh, slots);
 #pragma unroll
         for (int i = 0; i < Team::kItems; ++i) {
             const int b = Team::blockOf(i);
-            if (missed[i] && b == fresh) small.freshMissed = 1;
             if (!chosen[i]) continue;
-            a.list.slot[first + listed.before[i]] = slots[i];
+            if (recorded) recordEntry(a, at, shared, placeOf[i], b, origins[i], !missed[i] || b == fresh);
+            if (!missed[i]) continue;
+            a.list.slot[first + placeOf[i]] = slots[i];
             if (a.slots.lastUse != nullptr) a.slots.lastUse[state.use + slots[i]] = at.position;
-            if (recorded) recordEntry(a, at, shared, listed.before[i], b, origins[i], !missed[i] || b == fresh);
-            if (listed.before[i] == count - 1) small.lastSlot = slots[i];
+            if (b == fresh) small.freshMissed = 1;
+            if (b == at.current) small.lastSlot = slots[i];
+        }
+        if (misses > 0) {
+            __syncthreads();
+            if (small.tail < 0) placeToken<kDim, Team>(a, at, state, small.lastSlot);
         }
     }
-    __syncthreads();
-    if (a.slots.count > 0) placeToken(a, at, state, small.lastSlot);
     if (a.marks.end != nullptr) __syncthreads();
     if (threadIdx.x != 0) return;
     a.list.count[at.item] = count;

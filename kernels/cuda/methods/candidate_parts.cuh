@@ -60,7 +60,7 @@ struct CandidateShared {
     std::int32_t channel[kMostChannels];
     float warpMaximum[kCandidateWarps][kMostGroup], warpSum[kCandidateWarps][kMostGroup];
     float2 ranks[kChoiceCluster][kMostGroup]; // maximum and sum of every thread block of the cluster
-    float factor[kMostGroup];                 // turns this thread block's exponentials into shares of the softmax
+    float2 softmax[kMostGroup]; // maximum over all places, and what exponentials less it are multiplied by
     float warpMaxima[kAttendWarps][kHeads], warpSums[kAttendWarps][kHeads]; // of the attention
     float2 mergedSums[kHeads];                                              // maxima and sums that belong to `merged`
     int total;

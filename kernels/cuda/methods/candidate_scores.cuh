@@ -163,9 +163,10 @@ __device__ void scoreLabels(CandidateShared& s, const CandidateAttentionArgs& a,
     }
 }
 
-/// Replaces the logits by the exponentials of their distance from this thread block's maximum. The thread blocks of the
-/// cluster send each other their maxima and sums, and each works out `factor`, which turns its exponentials into shares
-/// of the softmax. Ends with a barrier.
+/// The thread blocks of the cluster send each other the maxima of their logits and the sums of their exponentials, and
+/// each works out the maximum of every head over all places and what turns an exponential less that maximum into a
+/// share of the softmax: the same bits in every thread block, so that equal logits get equal scores wherever they lie.
+/// Ends with a barrier.
 __device__ inline void softmaxOverCluster(CandidateShared& s, const CandidatePart& part) {
     const auto cluster = thisCluster();
     const int group = part.plan.group, lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
@@ -177,14 +178,10 @@ __device__ inline void softmaxOverCluster(CandidateShared& s, const CandidatePar
     };
     for (int h = 0; h < group; ++h) {
         const float maximum = maximumOf(h);
-        float* logits = part.logits + h * part.stride;
+        const float* logits = part.logits + h * part.stride;
         float sum = 0;
 #pragma unroll 4
-        for (int i = threadIdx.x; i < part.count; i += kCandidateThreads) {
-            const float value = exp2f(logits[i] - maximum);
-            logits[i] = value;
-            sum += value;
-        }
+        for (int i = threadIdx.x; i < part.count; i += kCandidateThreads) sum += exp2f(logits[i] - maximum);
         sum = warpSum(sum);
         if (lane == 0) s.warpSum[warp][h] = sum;
     }
@@ -203,19 +200,19 @@ __device__ inline void softmaxOverCluster(CandidateShared& s, const CandidatePar
         for (int r = 0; r < part.ranks; ++r) maximum = fmaxf(maximum, s.ranks[r][h].x);
         for (int r = 0; r < part.ranks; ++r)
             if (s.ranks[r][h].x != -INFINITY) total += s.ranks[r][h].y * exp2f(s.ranks[r][h].x - maximum);
-        const float mine = s.ranks[part.rank][h].x;
-        s.factor[h] = mine == -INFINITY ? 0.f : exp2f(mine - maximum) / (total * float(group));
+        s.softmax[h] = make_float2(maximum, 1 / (total * float(group)));
     }
     __syncthreads();
 }
 
-/// Adds up the shares of all heads and writes them as ranks (rankOf) over the first head's exponentials. A thread
-/// writes only where no other thread reads.
+/// Adds up the shares of all heads and writes them as ranks (rankOf) over the first head's logits. A thread writes only
+/// where no other thread reads.
 __device__ inline void rankPlaces(const CandidateShared& s, const CandidatePart& part) {
     for (int i = threadIdx.x; i < part.count; i += kCandidateThreads) {
         float score = 0;
 #pragma unroll 4
-        for (int h = 0; h < part.plan.group; ++h) score += part.logits[h * part.stride + i] * s.factor[h];
+        for (int h = 0; h < part.plan.group; ++h)
+            score += exp2f(part.logits[h * part.stride + i] - s.softmax[h].x) * s.softmax[h].y;
         part.ranksOfPlaces()[i] = rankOf(score);
     }
 }

@@ -7,10 +7,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <cuda_bf16.h>
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
+#include <optional>
 #include <random>
 #include <set>
 #include <vector>
@@ -68,6 +70,7 @@ class CudaTest : public ::testing::Test {
 protected:
     void SetUp() override {
         if (!hasGpu()) GTEST_SKIP() << "no NVIDIA GPU";
+        trace_.emplace(__FILE__, __LINE__, ::testing::Message() << "with the random numbers of KVSCOPE_SEED=" << seed);
         cudaDeviceProp properties{};
         check(cudaGetDeviceProperties(&properties, 0), "asking for the GPU");
         launch.multiprocessors = properties.multiProcessorCount;
@@ -95,9 +98,16 @@ protected:
     int uniform(int low, int high) { return std::uniform_int_distribution<int>(low, high)(random); }
 
     Launch launch;
-    std::mt19937 random{std::random_device{}()};
+    const unsigned seed = drawSeed();
+    std::mt19937 random{seed};
 
 private:
+    /// Other numbers in every run; those of the environment variable KVSCOPE_SEED where it is set.
+    static unsigned drawSeed() {
+        const char* given = std::getenv("KVSCOPE_SEED");
+        return given != nullptr ? unsigned(std::strtoul(given, nullptr, 10)) : std::random_device{}();
+    }
+    std::optional<::testing::ScopedTrace> trace_; // every failure says the seed
     Stream stream_;
 };
 

@@ -439,6 +439,8 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(Case{64, 3, 64, 32, 16, kPooled, true, {1, 4, false, 4, 7}, 3000},
                       Case{128, 16, 64, 32, 16, kPooled, true, {1, 16, true, 15, 31}, 40000},
                       Case{128, 8, 64, 32, 16, kPooled, false, {1, 16, true, 46, 0}, 9000},
+                      Case{64, 16, 64, 32, 16, kPooled, true, {1, 16, true, 15, 31}, 70000}, // 16 thread blocks an item
+                      Case{64, 17, 64, 32, 16, kPooled, true, {1, 4, true, 5, 9}, 12000},    // two tiles of heads
                       Case{64, 4, 16, 16, 16, kRange, false, {0, 1, false, 15, 0}, 5000},
                       Case{128, 1, 64, 32, 16, kNone, true, {1, 4, false, 0, 11}, 7000},
                       Case{64, 32, 128, 64, 16, kPooled, true, {2, 2, true, 3, 3}, 20000},

@@ -25,7 +25,7 @@ TEST_F(CudaTest, SelectionBreaksTiesAsTheHostDoes) {
     constexpr int kRows = 2, kKvHeads = 2, kHeads = kRows * kKvHeads, kDim = 64, kBlockSize = 16;
     constexpr int kEverySize = 0, kNear = -1;
     const AttentionShape shape{8, kKvHeads, kDim, kBlockSize};
-    for (const int maxBlocks : {40, 250, 700, 2048, 5000})
+    for (const int maxBlocks : {40, 250, 512, 700, 2048, 5000})
         for (const int kinds : {1, 3, 40, kEverySize, kNear}) {
             SCOPED_TRACE(::testing::Message() << maxBlocks << " blocks, " << kinds << " scores");
             const int aware = uniform(1, maxBlocks / 4), agnostic = kinds == 1 ? 0 : uniform(1, maxBlocks / 4);
