@@ -4,7 +4,10 @@
 #include "tests/ui/window_fixture.h"
 
 #include "profiler/record/recorder.h"
+#include "tests/profiler/sql_rows.h"
+#include "tests/profiler/synthetic_denoise.h"
 #include "tests/profiler/synthetic_run.h"
+#include "tests/profiler/synthetic_serving.h"
 #include "ui/frame/proposals.h"
 #include "ui/widgets/session_form.h"
 
@@ -12,22 +15,47 @@
 #include <QToolTip>
 
 #include <random>
+#include <span>
 
 namespace kvscope::ui {
 namespace KVSCOPE_TEST_FILE {
 
-constexpr const char* kViews[] = {"timeline",  "locality", "selection", "transfers",
-                                  "breakdown", "insights", "cache",     "waterfall"};
+/// The views that have something to show of a run: of one that decodes token by token, of block diffusion, of a server.
+/// Others name views instead, with buttons that only a window has.
+std::span<const char* const> viewsOf(int number) {
+    static constexpr const char* kDecoded[] = {"timeline",  "locality", "selection", "transfers",
+                                               "breakdown", "insights", "cache",     "waterfall"};
+    static constexpr const char* kDenoised[] = {"denoising"};
+    static constexpr const char* kServed[] = {"serving", "rates", "slo"};
+    if (number < 3) return kDecoded;
+    return number == 3 ? std::span<const char* const>(kDenoised) : kServed;
+}
 constexpr Cursor kCursor{.step = 3, .layer = 1};
 
 class ManyTraces : public WindowTest {
 protected:
     /// A run of its own shape, with kernels whose names have other numbers than in the other runs.
+    /// Views tell runs of one name apart by more than that, and a fresh one knows no other run.
+    static QString named(const QString& path, int number) {
+        test::sql(path.toStdString(), "UPDATE run SET name = 'run " + std::to_string(number) + "'",
+                  SQLITE_OPEN_READWRITE);
+        return path;
+    }
+    /// The last two are of servers, one with the steps of its rows, and the one before is of block diffusion.
     QString trace(int number) {
         const QString path = folder.filePath(QStringLiteral("run%1.kvtrace").arg(number));
+        if (number == 3) {
+            synthetic::recordDenoising(path.toStdString(), {});
+            return named(path, number);
+        }
+        if (number >= 4) {
+            synthetic::recordServing(path.toStdString(), 4 + 4 * number, number == 4, RunStatus::Finished, number == 4,
+                                     synthetic::kServerFacts);
+            return named(path, number);
+        }
         const synthetic::RunShape shape{.layers = 2 + number % 3,
                                         .kvHeads = 1 + number % 2,
-                                        .denseLayers = number == 4 ? 1 : 0,
+                                        .denseLayers = number == 2 ? 1 : 0,
                                         .decodeSteps = 8 + 5 * number,
                                         .seed = std::uint64_t(number) + 1};
         Recorder recorder(path.toStdString(), {});
@@ -116,8 +144,9 @@ TEST_F(ManyTraces, LookAsInAFreshWindowWhateverWasShownBefore) {
     const int moves = given("KVSCOPE_PICTURES_MOVES", 24);
     for (int move = 0; move < moves; ++move) {
         MainWindow& window = *windows[below(2)];
-        const QString& path = paths[qsizetype(below(6))];
-        const char* view = kViews[below(std::size(kViews))];
+        const int number = int(below(6));
+        const QString& path = paths[number];
+        const char* view = viewsOf(number)[below(viewsOf(number).size())];
         SCOPED_TRACE(std::to_string(move) + ": " + view + " of " + path.toStdString());
         window.showView(QString::fromLatin1(view));
         window.openFiles({path}); // again, where it is open already

@@ -291,8 +291,8 @@ TEST_F(NothingFalse, OneHitRateHasOneNumberEverywhere) {
         const QString rate = QString::number(summary.hitRate * 100, 'f', 1) + QStringLiteral(" %");
         ASSERT_TRUE(until([&] { return fact(*window, "hitRate") == rate; })) << fact(*window, "hitRate").toStdString();
         window->workspace().setCursor({.step = last, .firstStep = 1, .lastStep = last}); // all steps chosen
-        const QString words = counted == ColdSteps::LeftOut ? QStringLiteral("cold step(s) left out")
-                                                            : QStringLiteral("cold step(s) among");
+        const QString words = counted == ColdSteps::LeftOut ? QStringLiteral("1 cold step left out")
+                                                            : QStringLiteral("1 cold step among");
         EXPECT_TRUE(until([&] {
             settle(*window);
             const QString text = textsOf(&window->inspector()).join(QLatin1Char('\n'));
@@ -327,7 +327,7 @@ TEST_F(NothingFalse, ColdStepsOfAServerAreTheSameEverywhere) {
         settle(*window);
         return textsOf(&window->inspector())
             .join(QLatin1Char('\n'))
-            .contains(QStringLiteral("%1 cold step(s) left out").arg(cold));
+            .contains(QStringLiteral("%1 cold steps left out").arg(cold));
     })) << textsOf(&window->inspector()).join(QLatin1Char('\n')).toStdString();
 }
 
