@@ -26,6 +26,8 @@ cudaDeviceProp usableGpu() {
                     fmt::format("{} has compute capability {}.{}; KVScope needs 8.0", properties.name, properties.major,
                                 properties.minor),
                     "use --backend cpu, or a GPU of the Ampere generation or later");
+    // A kernel that failed earlier fails every call from then on, and code for this GPU would seem to be missing.
+    cuda::check(cudaFree(nullptr), "using the GPU");
     if (!cuda::holdsCodeForThisGpu())
         throw Error(
             ErrorKind::Unsupported,
