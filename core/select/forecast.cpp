@@ -1,5 +1,5 @@
-// The Forecast's queries on the CPU. (SparDA, sections of the released code: one Forecast head per KV head, plain products
-// with the pooled keys, no softmax, no scale.)
+// The Forecast's queries on the CPU. (SparDA, sections of the released code: one Forecast head per KV head, plain
+// products with the pooled keys, no softmax, no scale.)
 #include "core/select/forecast.h"
 
 #include "core/select/common_parameters.h"
@@ -42,16 +42,17 @@ private:
 } // namespace
 
 Parameter ahead() {
-    return {"ahead",
-            ParameterType::Choice,
-            "none",
-            0,
-            0,
-            "",
-            "When blocks are chosen. none: by each layer's own query, which waits for what it misses. forecast: a layer "
-            "early, by the Forecast heads of the layer before in place of the query's score, so that blocks travel while "
-            "that layer runs; other blocks may be chosen, so the text may differ.",
-            {"none", "forecast"}};
+    return {
+        "ahead",
+        ParameterType::Choice,
+        "none",
+        0,
+        0,
+        "",
+        "When blocks are chosen. none: by each layer's own query, which waits for what it misses. forecast: a layer "
+        "early, by the Forecast heads of the layer before in place of the query's score, so that blocks travel while "
+        "that layer runs; other blocks may be chosen, so the text may differ.",
+        {"none", "forecast"}};
 }
 
 bool choosesByForecast(const ParameterValues& values) {

@@ -94,10 +94,10 @@ MethodEntry infllmV2Method() {
     entry.summary =
         "Mean-pools keys over a fine grid, sums each query head's softmax over it, max-pools to blocks and takes "
         "the best: all dynamic blocks depend on the query.";
-    entry.parameters = {select::blockSize(),         select::sinkBlocks(),  select::windowBlocks(16),
-                        select::windowAddsCurrent(), select::totalBlocks(), select::kernelSize(),
-                        select::kernelStride(),      select::denseLen(0),   select::ahead(),
-                        select::bias(),              select::biasScale(),   select::prefill()};
+    entry.parameters = {
+        select::blockSize(),   select::sinkBlocks(), select::windowBlocks(16), select::windowAddsCurrent(),
+        select::totalBlocks(), select::kernelSize(), select::kernelStride(),   select::denseLen(0),
+        select::ahead(),       select::bias(),       select::biasScale(),      select::prefill()};
     entry.parameters.insert(
         entry.parameters.begin() + 7,
         {"lse",

@@ -85,7 +85,8 @@ struct MethodEntry {
     /// SpecSelector is used.
     std::unique_ptr<Selector> (*makeSelector)(const ParameterValues& values, const SelectorContext& context) = nullptr;
     DeviceHalf onDevice; // makes the selector on the GPU
-    /// Whether a method with makeSelector is data under these parameters: both makers then give null. Null: it never is.
+    /// Whether a method with makeSelector is data under these parameters: both makers then give null. Null: it never
+    /// is.
     bool (*isDataWith)(const ParameterValues& values) = nullptr;
     /// Whether the selector on the GPU follows a prompt layer by layer. False: it needs no more of a prompt than its
     /// blocks when all of them are there, so that prompts can be read in chunks.

@@ -24,12 +24,12 @@ Knob knobOf(Limit limit) {
 void checkServable(const EngineOptions& options, const MethodEntry& method, const MethodUse& use, bool pooled) {
     const std::string reason = whyNotServed(method, use.backend);
     if (!reason.empty() || use.config.diffusion)
-        throw Error(
-            ErrorKind::Unsupported,
-            reason.empty()
-                ? fmt::format("{} denoises blocks of tokens, and requests are decoded token by token", use.model->name())
-                : fmt::format("method {} cannot serve: {}", method.name, reason),
-            "kvscope-cli methods --json says which methods serve");
+        throw Error(ErrorKind::Unsupported,
+                    reason.empty()
+                        ? fmt::format("{} denoises blocks of tokens, and requests are decoded token by token",
+                                      use.model->name())
+                        : fmt::format("method {} cannot serve: {}", method.name, reason),
+                    "kvscope-cli methods --json says which methods serve");
     if (pooled && (use.spec.ownDeviceTier || use.spec.unitTokens() != use.spec.blockSize))
         throw Error(
             ErrorKind::Unsupported,

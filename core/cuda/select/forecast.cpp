@@ -1,5 +1,5 @@
-// The Forecast on the GPU: a forecast head makes queries for the next layer from this layer's input; they are rotated and
-// scored against the next layer's pooled keys.
+// The Forecast on the GPU: a forecast head makes queries for the next layer from this layer's input; they are rotated
+// and scored against the next layer's pooled keys.
 #include "core/cuda/select/forecast.h"
 
 #include "core/cuda/device_selector.h"

@@ -1,4 +1,5 @@
-// NOSA on the GPU with ahead=forecast: the layer before chooses. With ahead=none the method is data and needs no selector.
+// NOSA on the GPU with ahead=forecast: the layer before chooses. With ahead=none the method is data and needs no
+// selector.
 #include "core/cuda/select/forecast.h"
 #include "core/select/forecast.h"
 

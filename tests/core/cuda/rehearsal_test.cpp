@@ -105,7 +105,9 @@ TEST(Rehearsal, TakesLessMemoryThanTheSession) {
     for (const MethodEntry* method : methodsOnCuda()) {
         SCOPED_TRACE(method->name);
         const SmallSession session(embedded(), *method, {.backend = Backend::Cuda, .promptTokens = {150, 3000, 40}});
-        if (findRefusal(*method, session.use(), 3024, embedded().get()) || method->hasSelector(session.setup.parameters)) continue;
+        if (findRefusal(*method, session.use(), 3024, embedded().get()) ||
+            method->hasSelector(session.setup.parameters))
+            continue;
         const CudaEngineOptions usual = gpuEngineOptions(session.setup);
         const CudaEngineOptions options = rehearsalOptions(usual, *model);
         const auto layers = DeviceModel::firstLayers(model, options.plans.size());
