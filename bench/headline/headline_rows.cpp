@@ -56,6 +56,23 @@ std::vector<double> turnByTurn(const std::vector<double>& a, const std::vector<d
     return out;
 }
 
+/// Turns of an offloaded step of one batch, with its misses and where every block is hit.
+struct OffloadedSteps {
+    std::vector<double> step, link, tokens;    // with the misses
+    std::vector<double> computing, linkOfHits; // step and link where nothing misses
+
+    OffloadedSteps(const Json& decode, int batch) {
+        const auto of = [&](bool allHit, const char* key) {
+            return valuesOf(decode, key, [&](const Json& row) {
+                return row.at("batch") == batch && (row.at("selection") == "planted:1") == allHit;
+            });
+        };
+        step = of(false, "step_ms"), link = of(false, "link_floor_ms"), tokens = of(false, "tokens_per_s");
+        computing = of(true, "step_ms"), linkOfHits = of(true, "link_floor_ms");
+    }
+    bool fit() const { return !step.empty() && computing.size() == step.size(); }
+};
+
 } // namespace
 
 Json promptAttentionRows(const Json& kernels, const PeerLines& peer) {
@@ -152,22 +169,16 @@ Json offloadedRows(const Json& decode) {
     Json out;
     for (const auto& [batch, paper] : kPaper16k) {
         const std::string batchName = fmt::format("batch {}", batch), paperName = fmt::format("EB {}", batch);
-        const auto of = [&, batch = batch](bool allHit, const char* key) {
-            return valuesOf(decode, key, [&](const Json& row) {
-                return row.at("batch") == batch && (row.at("selection") == "planted:1") == allHit;
-            });
-        };
-        const std::vector<double> step = of(false, "step_ms"), computing = of(true, "step_ms"),
-                                  link = of(false, "link_floor_ms"), linkOfHits = of(true, "link_floor_ms"),
-                                  tokens = of(false, "tokens_per_s");
-        if (step.empty() || computing.size() != step.size()) {
+        const OffloadedSteps steps(decode, batch);
+        if (!steps.fit()) {
             out["offloaded-step"][batchName] = kNoRoom;
             out["paper-16k"][paperName] = kNoRoom;
             continue;
         }
-        for (std::size_t i = 0; i < step.size(); ++i) {
-            out["offloaded-step"][batchName].push_back(step[i] / (computing[i] + link[i] - linkOfHits[i]));
-            out["paper-16k"][paperName].push_back(tokens[i] / paper);
+        for (std::size_t i = 0; i < steps.step.size(); ++i) {
+            const double link = steps.link[i] - steps.linkOfHits[i];
+            out["offloaded-step"][batchName].push_back(steps.step[i] / (steps.computing[i] + link));
+            out["paper-16k"][paperName].push_back(steps.tokens[i] / paper);
         }
     }
     return out;
@@ -177,21 +188,15 @@ Json aheadRows(const Json& decode) {
     Json out;
     for (const auto& [batch, paper] : kPaper16k) {
         const std::string batchName = fmt::format("batch {}", batch), paperName = fmt::format("EB {}", batch);
-        const auto of = [&, batch = batch](bool allHit, const char* key) {
-            return valuesOf(decode, key, [&](const Json& row) {
-                return row.at("batch") == batch && (row.at("selection") == "planted:1") == allHit;
-            });
-        };
-        const std::vector<double> step = of(false, "step_ms"), computing = of(true, "step_ms"),
-                                  link = of(false, "link_floor_ms"), tokens = of(false, "tokens_per_s");
-        if (step.empty() || computing.size() != step.size()) {
+        const OffloadedSteps steps(decode, batch);
+        if (!steps.fit()) {
             out["ahead-step"][batchName] = kNoRoom;
             out["paper-16k-ahead"][paperName] = kNoRoom;
             continue;
         }
-        for (std::size_t i = 0; i < step.size(); ++i) {
-            out["ahead-step"][batchName].push_back(step[i] / std::max(computing[i], link[i]));
-            out["paper-16k-ahead"][paperName].push_back(tokens[i] / paper);
+        for (std::size_t i = 0; i < steps.step.size(); ++i) {
+            out["ahead-step"][batchName].push_back(steps.step[i] / std::max(steps.computing[i], steps.link[i]));
+            out["paper-16k-ahead"][paperName].push_back(steps.tokens[i] / paper);
         }
     }
     return out;
