@@ -27,7 +27,8 @@ cudaDeviceProp usableGpu() {
                                 properties.minor),
                     "use --backend cpu, or a GPU of the Ampere generation or later");
     // A kernel that failed earlier fails every call from then on, and code for this GPU would seem to be missing.
-    cuda::check(cudaFree(nullptr), "using the GPU");
+    std::size_t free = 0, total = 0;
+    cuda::check(cudaMemGetInfo(&free, &total), "using the GPU");
     if (!cuda::holdsCodeForThisGpu())
         throw Error(
             ErrorKind::Unsupported,
