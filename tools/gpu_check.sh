@@ -36,6 +36,9 @@ for what in "$@"; do
             KVSCOPE_NO_CUBLAS=1 compute-sanitizer --tool $tool --error-exitcode 9 $build/tests/kernels_tests --gtest_brief=1 --gtest_filter='*Cuda*' |
                 grep -E 'ERROR SUMMARY|RACECHECK SUMMARY|FAILED|=========' | tail -n 15
         done
+        # Sessions whose arrays are allocations of their own, so that an access behind an array's end is found.
+        KVSCOPE_SEPARATE_ARRAYS=1 KVSCOPE_NO_CUBLAS=1 compute-sanitizer --tool memcheck --error-exitcode 9 $build/tests/core_tests \
+            --gtest_brief=1 --gtest_filter='*EveryMethod*:*Golden*' | grep -E 'ERROR SUMMARY|FAILED|=========' | tail -n 15
         ;;
     *) $build/app/kvscope-cli bench "$what" ;;
     esac

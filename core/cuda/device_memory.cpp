@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <utility>
@@ -11,9 +12,15 @@ namespace {
 
 constexpr std::size_t kReserve = std::size_t(256) << 20; // left free for the libraries and the display
 constexpr MemoryKind kGaps{"gaps between arrays"};
+constexpr const char *kTaking = "allocating the session's memory", *kClearing = "clearing the session's memory";
 
 std::size_t aligned(std::size_t bytes) {
     return (bytes + DeviceArena::kAlignment - 1) / DeviceArena::kAlignment * DeviceArena::kAlignment;
+}
+
+std::byte* alignedTo(std::size_t alignment, std::byte* at) {
+    const std::size_t beyond = reinterpret_cast<std::uintptr_t>(at) % alignment;
+    return at + (beyond > 0 ? alignment - beyond : 0);
 }
 
 } // namespace
@@ -26,7 +33,7 @@ void DeviceArena::declare(const MemoryKind& kind, MemoryTier tier, std::size_t b
 void DeviceArena::add(void** pointer, std::size_t bytes, const MemoryKind& kind, std::size_t alignment) {
     // The driver's memory begins at a multiple of kAlignment. Where an array wants more, the gap is known after take().
     const std::size_t most = kAlignment % alignment == 0 ? bytes : bytes + alignment - 1;
-    parts_.push_back({pointer, total_, alignment});
+    parts_.push_back({pointer, total_, alignment, most});
     total_ += aligned(most);
     declare(kind, MemoryTier::Device, bytes);
     declare(kGaps, MemoryTier::Device, aligned(most) - bytes);
@@ -71,6 +78,21 @@ std::int64_t DeviceArena::room() {
     return std::int64_t(available) - std::int64_t(kReserve);
 }
 
+void DeviceArena::takeTogether() {
+    memory_ = cuda::DeviceMemory(total_, kTaking);
+    cuda::check(cuda::deviceCalls().clear(memory_.data(), total_), kClearing);
+    for (const Part& part : parts_) *part.pointer = alignedTo(part.alignment, memory_.data() + part.offset);
+}
+
+void DeviceArena::takeSeparately() {
+    for (const Part& part : parts_) {
+        const std::size_t bytes = std::max<std::size_t>(part.most, 1);
+        const cuda::DeviceMemory& memory = separate_.emplace_back(bytes, kTaking);
+        cuda::check(cuda::deviceCalls().clear(memory.data(), bytes), kClearing);
+        *part.pointer = alignedTo(part.alignment, memory.data());
+    }
+}
+
 void DeviceArena::take() {
     if (total_ > 0) {
         std::size_t available = 0, all = 0;
@@ -82,12 +104,7 @@ void DeviceArena::take() {
                             double(total_ + kReserve) / (1 << 30), double(available) / (1 << 30),
                             double(all) / (1 << 30), largest()),
                 "use a smaller batch, context or --device-kv, or close other programs on the GPU");
-        memory_ = cuda::DeviceMemory(total_, "allocating the session's memory");
-        cuda::check(cuda::deviceCalls().clear(memory_.data(), total_), "clearing the session's memory");
-        for (const Part& part : parts_) {
-            const std::size_t beyond = reinterpret_cast<std::uintptr_t>(memory_.data() + part.offset) % part.alignment;
-            *part.pointer = memory_.data() + part.offset + (beyond > 0 ? part.alignment - beyond : 0);
-        }
+        std::getenv("KVSCOPE_SEPARATE_ARRAYS") != nullptr ? takeSeparately() : takeTogether();
     }
     std::byte* store = lent_;
     for (const HostPart& part : hostParts_) {

@@ -19,6 +19,9 @@ using cuda::PinnedMemory;
 /// Collects the needs of many arrays and then takes the memory of all of them at once, so that a session either fits or
 /// is refused with the numbers before anything is allocated. An array is declared in one place, which also receives its
 /// pointer: what is declared and what is taken cannot differ.
+///
+/// With KVSCOPE_SEPARATE_ARRAYS set, every array on the GPU is an allocation of its own, so that compute-sanitizer
+/// finds what reads or writes behind its end. For tests: it takes more memory than is declared.
 class DeviceArena {
 public:
     DeviceArena() = default;
@@ -64,6 +67,7 @@ private:
     struct Part {
         void** pointer;
         std::size_t offset, alignment;
+        std::size_t most; // bytes, with the gap that the alignment may need
     };
     struct HostPart {
         void** pointer;
@@ -77,12 +81,15 @@ private:
     bool isLent(const HostPart& part) const { return part.lent != nullptr || (part.store && lent_ != nullptr); }
     void declare(const MemoryKind& kind, MemoryTier tier, std::size_t bytes);
     std::string largest() const;
+    void takeTogether();
+    void takeSeparately();
 
     MemoryPlan declared_;
     std::vector<Part> parts_;
     std::vector<HostPart> hostParts_;
     std::size_t total_ = 0;
     cuda::DeviceMemory memory_;
+    std::vector<cuda::DeviceMemory> separate_;
     std::vector<PinnedMemory> host_;
     std::byte* lent_ = nullptr; // for the stores
 };

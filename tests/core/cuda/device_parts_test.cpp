@@ -61,6 +61,23 @@ TEST(DeviceParts, AnArenaLosesNothing) {
     });
 }
 
+TEST(DeviceParts, ArraysThatAreTakenSeparatelyLoseNothing) {
+    ::setenv("KVSCOPE_SEPARATE_ARRAYS", "1", 1);
+    expectNothingLost([] {
+        DeviceArena arena;
+        char *first = nullptr, *empty = nullptr, *aligned = nullptr;
+        arena.plan(first, 1000, "scores");
+        arena.plan(empty, 0, "scores");
+        arena.plan(aligned, 10, "scores", 1024);
+        const std::int64_t before = cuda::living().deviceBytes;
+        arena.take();
+        EXPECT_EQ(cuda::living().deviceBytes - before, 1000 + 1 + 10 + 1023);
+        EXPECT_NE(empty, nullptr);
+        EXPECT_EQ(reinterpret_cast<std::uintptr_t>(aligned) % 1024, 0u);
+    });
+    ::unsetenv("KVSCOPE_SEPARATE_ARRAYS");
+}
+
 TEST(DeviceParts, StepGraphsLoseNothing) {
     expectNothingLost([] {
         StepGraphs graphs([](int) {});
