@@ -66,8 +66,8 @@ struct MethodEntry {
     std::string summary; // one or two sentences for the form and docs
     bool needsEvictionHead = false;
     bool needsForecastHeads = false;
-    /// Whether these parameters choose by the model's Forecast heads. Null: none of the method's do.
-    bool (*takesForecast)(const ParameterValues& values) = nullptr;
+    /// How a method that does without Forecast heads chooses by them where the model has them; nothing: it never does.
+    std::optional<ForecastSetting> forecast;
     bool (*hasOwnWeights)(const Model&) = nullptr; // for weights that only this method knows
     /// For a method that a checkpoint is trained with, whose indexer it brings: whether this one does. Null: none is
     /// needed.
@@ -107,6 +107,10 @@ struct MethodEntry {
     /// The maker of the selector on the GPU; null where the method has none under these parameters.
     DeviceSelectorMaker deviceMaker(const ParameterValues& values) const {
         return hasSelector(values) ? onDevice.make : nullptr;
+    }
+    /// Whether the method chooses by Forecast heads under these parameters, and does without them under others.
+    bool takesForecast(const ParameterValues& values) const {
+        return forecast && values.has(forecast->key) && values.text(forecast->key) == forecast->with;
     }
     /// A method without a selector of its own runs wherever the common kernels do.
     bool runsOnCuda() const { return makeSelector == nullptr || onDevice.exists; }

@@ -320,8 +320,11 @@ private:
         if (!report_ || index < 0 || index >= int(report_->insights.size())) return std::nullopt;
         const std::optional<Proposal>& proposal = report_->insights[index].proposal;
         if (!proposal) return std::nullopt;
-        return ProposedChange{proposal->deviceSlots, QString::fromStdString(proposal->cachePolicy),
-                              proposal->layersAhead, proposal->resident, proposal->forecast};
+        ProposedChange change{proposal->deviceSlots, QString::fromStdString(proposal->cachePolicy),
+                              proposal->layersAhead, proposal->resident, std::nullopt};
+        if (const auto& forecast = proposal->forecast)
+            change.forecast.emplace(QString::fromStdString(forecast->key), QString::fromStdString(forecast->with));
+        return change;
     }
 
     bool passes(const Insight& insight) const {
