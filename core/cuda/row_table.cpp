@@ -107,6 +107,7 @@ void RowTable::begin(const std::int32_t* tokens) { std::copy_n(tokens, nextHost_
 
 void RowTable::setAll(bool all) {
     cuda::check(cudaMemset(active, all ? 1 : 0, activeHost_.size()), "preparing a step");
+    cuda::check(cudaStreamSynchronize(cudaStreamLegacy), "preparing a step");
 }
 
 cuda::NextTokenArgs RowTable::nextTokens(const float* logits, std::int32_t* record) const {

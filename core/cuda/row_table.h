@@ -31,7 +31,9 @@ struct RowTable {
     void advance(const std::int32_t* tokens);
     /// Notes the first tokens [rows], which follow from the prompts.
     void begin(const std::int32_t* tokens);
-    /// Makes all rows active on the device, or none.
+    /// Makes all rows active on the device, or none. Waits, because the session's streams do not wait for the default
+    /// stream: also for everything else that has been asked for there, as copies from pageable host memory, which may
+    /// still be under way when the call that asked for them has returned.
     void setAll(bool active);
     /// Arguments with which the rows' next tokens are chosen. record: where the tokens are reported.
     cuda::NextTokenArgs nextTokens(const float* logits, std::int32_t* record) const;

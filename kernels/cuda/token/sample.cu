@@ -17,7 +17,7 @@ __global__ void __launch_bounds__(kThreads) greedyKernel(NextTokenArgs a) {
     __shared__ float bestValue[kWarps];
     __shared__ int bestId[kWarps];
     const int row = blockIdx.x, lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
-    letNextKernelStart();
+    // The next kernel may read positions before it waits for this one, which writes them: it starts behind this one.
     waitForEarlierKernels();
     if (row == 0 && threadIdx.x == 0) stamp(a.mark);
     if (a.each != nullptr && a.each[row].temperature > 0) return; // sampleKernel chooses
@@ -172,8 +172,7 @@ __global__ void __launch_bounds__(kThreads) sampleKernel(NextTokenArgs a) {
     extern __shared__ __align__(16) unsigned char raw[];
     Shared& s = *reinterpret_cast<Shared*>(raw);
     const int row = blockIdx.x, lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
-    letNextKernelStart();
-    waitForEarlierKernels();
+    waitForEarlierKernels(); // the next kernel starts behind this one, as behind greedyKernel
     if (row == 0 && threadIdx.x == 0 && a.each == nullptr) stamp(a.mark);
     if (a.each != nullptr && a.each[row].temperature <= 0) return; // greedyKernel has chosen
     if (a.active == nullptr || a.active[row] != 0) {

@@ -12,6 +12,7 @@
 #include "kernels/cuda/device/owners.h"
 #include "tests/core/cuda/declared_memory.h"
 #include "tests/core/diffusion_model.h"
+#include "tests/kernels/cuda/device.h"
 #include "tests/support/packed_blocks.h"
 #include "tests/support/places.h"
 
@@ -31,16 +32,6 @@ using Settings = std::vector<std::pair<std::string, std::string>>;
 using Prompts = std::vector<std::vector<std::int32_t>>;
 
 constexpr int kMask = 120, kVocab = 128;
-
-bool hasGpu() {
-    int count = 0;
-    const bool found = cudaGetDeviceCount(&count) == cudaSuccess && count > 0;
-    cudaGetLastError();
-    return found;
-}
-
-#define KVSCOPE_NEEDS_GPU()                                                                                            \
-    if (!hasGpu()) GTEST_SKIP() << "no NVIDIA GPU"
 
 /// Three layers of four query heads with 64 channels; Dream's model has two KV heads.
 std::shared_ptr<const Model> modelOf(const std::string& family, unsigned seed = 11) {

@@ -11,6 +11,7 @@
 #include "tests/core/diffusion_model.h"
 #include "tests/core/golden_file.h"
 #include "tests/core/losa_fixture.h"
+#include "tests/kernels/cuda/device.h"
 #include "tests/support/packed_blocks.h"
 
 #include <cmath>
@@ -26,16 +27,9 @@ namespace KVSCOPE_TEST_FILE {
 
 using Json = nlohmann::json;
 
-bool hasGpu() {
-    int count = 0;
-    const bool found = cudaGetDeviceCount(&count) == cudaSuccess && count > 0;
-    cudaGetLastError();
-    return found;
-}
-
 #define KVSCOPE_NEEDS_GPU_AND_LOSA_TINY()                                                                              \
     KVSCOPE_NEEDS_LOSA_TINY();                                                                                         \
-    if (!hasGpu()) GTEST_SKIP() << "no NVIDIA GPU"
+    KVSCOPE_NEEDS_GPU()
 
 /// What rounding to bf16 may do. Written positions or tokens that differ have a margin below these; the forwards after
 /// it are not compared.

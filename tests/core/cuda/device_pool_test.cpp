@@ -5,6 +5,7 @@
 #include "kernels/cuda/device/check.h"
 #include "kernels/cuda/device/owners.h"
 #include "kernels/cuda/transfer/slot_pool_steps.h"
+#include "tests/kernels/cuda/device.h"
 
 #include <algorithm>
 #include <atomic>
@@ -26,13 +27,6 @@ using cuda::PoolRow;
 using cuda::PoolSteps;
 using serve::Draws;
 using serve::PooledBlock;
-
-bool hasGpu() {
-    int count = 0;
-    const bool found = cudaGetDeviceCount(&count) == cudaSuccess && count > 0;
-    cudaGetLastError();
-    return found;
-}
 
 /// What the threads of a team share.
 struct TeamMemory {
@@ -396,7 +390,7 @@ TEST(DevicePool, SomeThreadsDoWhatASlotPoolDoes) {
 }
 
 TEST(DevicePoolOnCuda, DoesWhatASlotPoolDoes) {
-    if (!hasGpu()) GTEST_SKIP() << "no GPU";
+    KVSCOPE_NEEDS_GPU();
     compareWithSlotPool(0, 300, 3);
 }
 

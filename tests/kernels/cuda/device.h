@@ -26,6 +26,9 @@ inline bool hasGpu() {
     return found;
 }
 
+#define KVSCOPE_NEEDS_GPU()                                                                                            \
+    if (!::kvscope::cuda::test::hasGpu()) GTEST_SKIP() << "no NVIDIA GPU"
+
 inline float toFloat(std::uint16_t bf16) {
     const std::uint32_t bits = std::uint32_t(bf16) << 16;
     float value;
