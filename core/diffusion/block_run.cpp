@@ -5,8 +5,8 @@
 
 namespace kvscope {
 
-BlockRun::BlockRun(std::vector<std::int32_t> prompt, int maxNewTokens, int block, std::int32_t maskId,
-                   std::vector<std::int32_t> endIds, BlockRunRules rules)
+BlockRun::BlockRun(std::vector<std::int32_t> prompt, int maxNewTokens, std::vector<std::int32_t> endIds, int block,
+                   std::int32_t maskId, BlockRunRules rules)
     : promptTokens_(int(prompt.size())), maxNewTokens_(maxNewTokens), length_(block), maskId_(maskId),
       endIds_(std::move(endIds)), rules_(rules), ids_(std::move(prompt)), masked_(block) {
     ids_.reserve(reach(promptTokens_, maxNewTokens_, length_));

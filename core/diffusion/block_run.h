@@ -21,8 +21,8 @@ struct BlockRunRules {
 class BlockRun {
 public:
     /// endIds: generation ends with the block in which one was written; empty: never by a token.
-    BlockRun(std::vector<std::int32_t> prompt, int maxNewTokens, int block, std::int32_t maskId,
-             std::vector<std::int32_t> endIds, BlockRunRules rules = {});
+    BlockRun(std::vector<std::int32_t> prompt, int maxNewTokens, std::vector<std::int32_t> endIds, int block,
+             std::int32_t maskId, BlockRunRules rules = {});
 
     bool finished() const { return finished_; }
     int block() const { return first_ / length_; } // number of the present block in the sequence

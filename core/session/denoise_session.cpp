@@ -46,7 +46,7 @@ DenoiseRun::DenoiseRun(std::shared_ptr<const Model> loaded, std::vector<std::vec
     parameters.assign("steps", std::to_string(denoise.steps)); // 0 stood for the block's length
     makeSpec();
     for (const auto& prompt : prompts) {
-        runs.emplace_back(prompt, options.maxNewTokens, denoise.block, model->config().diffusion->maskId, endIds(),
+        runs.emplace_back(prompt, options.maxNewTokens, endIds(), denoise.block, model->config().diffusion->maskId,
                           BlockRunRules{denoise.promptMasks, denoise.trimEnd});
         const int end = runs.back().promptBlocksEnd();
         // An engine leaves out by itself what does not fill a block.

@@ -554,7 +554,7 @@ TEST(Canvas, RandomRemaskingFollowsTheSeedAndWritesAll) {
 }
 
 TEST(Canvas, GenerationEndsWithTheBlockThatHoldsTheEndOfText) {
-    CanvasRun run({2, 3, 4}, 8, 4, kMask, {1});
+    CanvasRun run({2, 3, 4}, 8, {1}, 4, kMask);
     for (const int position : {5, 3, 4}) run.write(position, position == 4 ? 1 : 9);
     run.forwardDone();
     EXPECT_FALSE(run.finished()) << "position 6 is masked";

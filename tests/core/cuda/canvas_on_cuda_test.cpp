@@ -76,7 +76,7 @@ public:
         : model_(modelOf(tested.family, seed)), allowed_(writableIds(*model_)), options_(optionsOf(tested, *model_)),
           setup_(setupOf(prompts)), cpu_(makeCpuCanvas(setup_)), cuda_(makeCudaCanvas(setup_)), chooser_({}, allowed_),
           disturbed_(prompts.size(), false) {
-        for (const auto& ids : prompts) runs_.emplace_back(ids, options_.length, options_.block, kMask, noEnd_);
+        for (const auto& ids : prompts) runs_.emplace_back(ids, options_.length, noEnd_, options_.block, kMask);
     }
 
     Distance run() {
