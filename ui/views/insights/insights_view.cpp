@@ -115,7 +115,7 @@ public:
     QString sql() const override {
         if (!run() || !report_) return {};
         SqlScope scope = sqlScope();
-        scope.firstStep = 0; // its axis is layers
+        scope.firstStep = 0; // all steps: the axis of this view has layers, so none are zoomed out
         scope.lastStep = std::max(0, run()->row.steps - 1);
         return exposureSql(scope);
     }
