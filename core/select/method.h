@@ -77,7 +77,6 @@ struct MethodEntry {
         denoisingParameters;                 // in their place, on block-diffusion models; empty: it does not run there
     std::vector<Parameter> canvasParameters; // on models that denoise a canvas; empty: it does not run there
     std::vector<Parameter> shiftedCanvasParameters; // on those of them that read a token from the position before it
-    bool canvasesOnCuda = true;                     // false: it denoises canvases on the CPU backend alone
     bool decodesTokens = true;                      // false: it runs on models that denoise alone
     bool blocksTravel = true;                       // false: no block ever crosses the link, with offloading as without
     SelectionSpec (*make)(const ParameterValues& values, const ModelConfig& config) = nullptr;

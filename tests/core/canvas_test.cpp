@@ -589,9 +589,6 @@ TEST(Canvas, WhatDoesNotFitIsRefusedInASentence) {
     refusal(llada, tiled, "16");
     tiled.settings = {{"cache", "dllm"}};
     refusal(dream, tiled, "cache");
-    tiled.settings = {};
-    tiled.backend = Backend::Cuda;
-    refusal(llada, tiled, "CPU");
     refusal(llada, optionsOf(8, {{"cache", "dllm"}, {"prompt_interval_steps", "0"}}), "prompt_interval_steps");
     evicting.settings = {{"block_length", "12"}};
     refusal(llada, evicting, "block");
