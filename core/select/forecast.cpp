@@ -69,8 +69,7 @@ std::unique_ptr<Selector> forecastSelector(const SelectorContext& context) {
 
 Abilities forecastAbilities(const MethodUse& use) {
     Abilities a = usualAbilities(use.backend);
-    a.input = a.scores = a.sparsePrompt = true;
-    a.quantisedKv = use.backend == Backend::Cpu;
+    a.input = a.scores = a.sparsePrompt = a.quantisedKv = true;
     a.prompt = use.spec.sparsePrefill;
     a.ahead = Ahead::NextLayer;
     return a;

@@ -41,7 +41,7 @@ CudaEngineOptions engineOptionsOf(const CanvasSetup& setup) {
 /// and where they have the piece of a prompt it has all tokens of a forward.
 BatchLayout productLayout(BatchLayout layout, const CanvasSetup& setup) {
     layout.rows = int(setup.mostWanted);
-    layout.chunk = int(CanvasTokens::mostPlaces(setup.maxTokens));
+    layout.pieceTokens = int(CanvasTokens::mostPlaces(setup.maxTokens));
     return layout;
 }
 
@@ -105,7 +105,7 @@ DenoiseReportNeeds CudaCanvas::reportNeeds() const {
 int CudaCanvas::keptOf(RowId sequence) const { return options_.keptOf(tokens_[sequence] - options_.block); }
 
 void CudaCanvas::plan() {
-    const int places = p_.products.chunk, wanted = mostWanted_, hidden = p_.config.hidden,
+    const int places = p_.products.pieceTokens, wanted = mostWanted_, hidden = p_.config.hidden,
               dim = p_.config.headDim;
     const Elements queries(places, p_.config.queryHeads, dim);
     store_.headFirst = p_.layout.blockFirst;

@@ -28,7 +28,7 @@ public:
     void plan(DeviceArena& arena) override;
     void begin() override;
     std::size_t reportBytes() const override { return context_.record ? massesAt() + mass_.bytes() : 0; }
-    void prompt(const DevicePromptChunk& chunk) override;
+    void prompt(const DevicePromptPiece& piece) override;
     void promptDone(LayerId layer, RowId sequence, int tokens, const Bf16* blocks, std::int64_t headStride) override;
     void append(const DeviceStep& step) override;
     void choose(const DeviceStep& step, cuda::SelectArgs& args) override;
@@ -142,12 +142,12 @@ void AsyncTls::begin() {
     transfers_.open(std::move(fetching), context_.transferBlocks);
 }
 
-void AsyncTls::prompt(const DevicePromptChunk& chunk) {
-    if (!context_.layers[chunk.layer].sparse) return;
-    labels_.prompt(chunk);
-    if (chunk.first + chunk.n < chunk.promptTokens) return;
-    const RowsOf queries(chunk.q, context_.queryWidth());
-    copyOnStream(lastQuery_, queries[chunk.n - 1], queries.width(), cudaMemcpyDeviceToDevice, context_.launch.stream,
+void AsyncTls::prompt(const DevicePromptPiece& piece) {
+    if (!context_.layers[piece.layer].sparse) return;
+    labels_.prompt(piece);
+    if (piece.first + piece.n < piece.promptTokens) return;
+    const RowsOf queries(piece.q, context_.queryWidth());
+    copyOnStream(lastQuery_, queries[piece.n - 1], queries.width(), cudaMemcpyDeviceToDevice, context_.launch.stream,
                  "keeping the last query");
 }
 
