@@ -61,10 +61,10 @@ namespace select {
 
 /// The parameters of the denoising loop: block, steps, strategy, threshold, entropy_bound, prompt_mask, trim_end.
 std::vector<Parameter> denoisingParameters();
-/// Those parameters, with the ones of pages: budget, page, first, final; for LoSA also active, active_threshold,
-/// active_set.
+/// The parameters of the loop and those of a choice of pages: budget, page, first, final; for LoSA also active,
+/// active_threshold, active_set.
 std::vector<Parameter> pageDenoisingParameters(bool activeSets);
-/// Those of the loop with budget, tile, skip, scale, final.
+/// The parameters of the loop and those of masks of tiles: budget, tile, skip, scale, final.
 std::vector<Parameter> tileDenoisingParameters();
 
 /// `values` resolved for the model: `steps` 0 stands for the block's length. @throws Error(BadInput) where they

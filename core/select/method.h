@@ -125,7 +125,7 @@ const MethodEntry* knownMethod(std::string_view name);
 std::string methodTitle(std::string_view name);
 /// The parameters that the method has on a model.
 const std::vector<Parameter>& parametersFor(const MethodEntry& method, const ModelConfig& config);
-/// Those of a model that denoises; empty: the method does not run there.
+/// The parameters that the method has on models that denoise so; empty: it does not run on them.
 const std::vector<Parameter>& denoisingParametersFor(const MethodEntry& method, const BlockDiffusion& diffusion);
 /// Declared defaults, overridden by what the checkpoint's configuration says (Parameter::scale).
 ParameterValues resolveDefaults(const MethodEntry& method, const ModelConfig& config);

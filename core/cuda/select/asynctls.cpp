@@ -151,8 +151,8 @@ void AsyncTls::prompt(const DevicePromptPiece& piece) {
                  "keeping the last query");
 }
 
-/// Makes the labels of the prompt, and lets the query of the last prompt token choose the candidates of the first step.
-/// These candidates stay on the device.
+/// Makes the labels of the prompt, and lets the query of the last prompt token choose the candidates of the first step:
+/// the prompt has left their blocks on the device, where they stay.
 void AsyncTls::promptDone(LayerId index, RowId sequence, int tokens, const Bf16* blocks, std::int64_t headStride) {
     const DeviceLayerState& state = context_.layers[index];
     if (!state.sparse) return;
