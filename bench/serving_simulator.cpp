@@ -49,7 +49,7 @@ const std::vector<Server>& testedServers() {
     return list;
 }
 
-/// So often a rate is served again where the machine's speed was another one behind it.
+/// How often a rate is served again where the machine was slower or faster after it than before.
 constexpr int kRepeats = 2;
 constexpr double kSteady = 0.1; // speeds that differ by less are taken for one
 

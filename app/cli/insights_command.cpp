@@ -106,7 +106,7 @@ Json toJson(const std::optional<Proposal>& proposal) {
     if (!proposal->cachePolicy.empty()) out["cache_policy"] = proposal->cachePolicy;
     if (proposal->layersAhead > 0) out["layers_ahead"] = proposal->layersAhead;
     if (proposal->resident) out["resident"] = true;
-    if (proposal->forecast) out["ahead"] = "forecast";
+    if (proposal->forecast) out[proposal->forecast->key] = proposal->forecast->with;
     return out;
 }
 

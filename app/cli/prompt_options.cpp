@@ -126,9 +126,9 @@ std::vector<std::vector<std::int32_t>> readPrompts(const PromptArguments& argume
     if (!arguments.chat && !arguments.system.empty())
         throw Error(ErrorKind::BadInput, "--system needs a chat template", "add --chat");
     const auto add = [&](const std::string& text) {
-        prompts.push_back(
-            arguments.chat ? encodeChatPrompt(tokenizer, chatPrompt(model.text(), model.name(), text, arguments.system))
-                           : tokenizer.encode(text));
+        prompts.push_back(arguments.chat ? encodeChatPrompt(tokenizer, chatPrompt(model.text(), model.name(),
+                                                                                  {text, arguments.system}))
+                                         : tokenizer.encode(text));
     };
     for (const std::string& text : arguments.texts) add(text);
     for (const std::string& path : arguments.files) add(readPromptFile(path));

@@ -34,7 +34,7 @@ int tokenize(const TokenizeArguments& arguments, bool hasText) {
     const std::string given = hasText ? arguments.text : readPromptFile(arguments.file);
     const TextFiles text = Model::loadText(arguments.model);
     const Tokenizer& tokenizer = text.tokenizer;
-    const std::string prompt = arguments.chat ? chatPrompt(text, arguments.model, given, arguments.system) : given;
+    const std::string prompt = arguments.chat ? chatPrompt(text, arguments.model, {given, arguments.system}) : given;
     const auto ids = tokenizer.encode(prompt, !arguments.chat && !arguments.raw, !arguments.raw);
     if (arguments.json) {
         nlohmann::ordered_json out;

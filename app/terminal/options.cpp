@@ -105,8 +105,8 @@ template <class Number> CLI::Validator within(Number lowest, Number highest) {
             described.str()};
 }
 
-/// These two in place of the library's own, which name the largest number there is with all of its 309 digits. What is
-/// no number is refused when it is read.
+/// whyNegative and whyNotPositive stand in for CLI11's own checks, whose messages name the largest number there is with
+/// all of its 309 digits. A text that is no number is refused when it is read.
 std::string whyNegative(const std::string& text) {
     return std::strtod(text.c_str(), nullptr) < 0 ? text + " is negative: write 0 or a larger number" : "";
 }

@@ -12,37 +12,37 @@ namespace {
 class Listener final : public Selector {
 public:
     Listener(const SelectorContext& context, TextSamples& samples,
-             const std::function<void(const PromptChunk&)>& chunks)
-        : context_(context), samples_(samples), chunks_(chunks) {
+             const std::function<void(const PromptPiece&)>& pieces)
+        : context_(context), samples_(samples), pieces_(pieces) {
         samples_.layers.resize(context.shape.layers);
         for (LayerSamples& layer : samples_.layers) layer.keys.resize(context.shape.kvHeads);
     }
     void choose(std::span<HeadStep>) override {}
-    void prompt(const PromptChunk& chunk) override;
+    void prompt(const PromptPiece& piece) override;
 
 private:
     const SelectorContext context_;
     TextSamples& samples_;
-    const std::function<void(const PromptChunk&)>& chunks_;
+    const std::function<void(const PromptPiece&)>& pieces_;
 };
 
-void Listener::prompt(const PromptChunk& chunk) {
-    if (chunks_) chunks_(chunk);
-    LayerSamples& layer = samples_.layers[index(chunk.layer)];
-    const KeyExtents keyAt = context_.keys(chunk.n);
+void Listener::prompt(const PromptPiece& piece) {
+    if (pieces_) pieces_(piece);
+    LayerSamples& layer = samples_.layers[index(piece.layer)];
+    const KeyExtents keyAt = context_.keys(piece.n);
     for (const KvHeadId g : context_.kvHeads()) {
         auto& keys = layer.keys[index(g)];
-        for (int i = 0; i < chunk.n; ++i) {
-            const float* key = chunk.rows.k + keyAt.first(i, g);
+        for (int i = 0; i < piece.n; ++i) {
+            const float* key = piece.rows.k + keyAt.first(i, g);
             keys.insert(keys.end(), key, key + context_.shape.dim);
         }
     }
-    const RowsOf inputs(chunk.rows.input, context_.model.config().hidden);
-    const RowsOf queries(chunk.rows.q, {context_.rules.queryHeads, context_.shape.dim});
+    const RowsOf inputs(piece.rows.input, context_.model.config().hidden);
+    const RowsOf queries(piece.rows.q, {context_.rules.queryHeads, context_.shape.dim});
     const auto& positions = samples_.positions;
-    for (auto at = std::lower_bound(positions.begin(), positions.end(), chunk.first);
-         at != positions.end() && *at < chunk.first + chunk.n; ++at) {
-        const float *input = inputs[*at - chunk.first], *query = queries[*at - chunk.first];
+    for (auto at = std::lower_bound(positions.begin(), positions.end(), piece.first);
+         at != positions.end() && *at < piece.first + piece.n; ++at) {
+        const float *input = inputs[*at - piece.first], *query = queries[*at - piece.first];
         layer.inputs.insert(layer.inputs.end(), input, input + inputs.width());
         layer.queries.insert(layer.queries.end(), query, query + queries.width());
     }
@@ -52,7 +52,7 @@ void Listener::prompt(const PromptChunk& chunk) {
 
 TextSamples sampleAttention(const std::shared_ptr<const Model>& model, std::vector<std::int32_t> ids,
                             std::vector<std::int32_t> positions, int threads, const Progress& progress,
-                            const std::stop_token& stop, const std::function<void(const PromptChunk&)>& chunks) {
+                            const std::stop_token& stop, const std::function<void(const PromptPiece&)>& pieces) {
     const MethodEntry& full = findMethod("full");
     const std::vector<std::vector<std::int32_t>> prompts{std::move(ids)};
     SessionOptions options;
@@ -72,12 +72,12 @@ TextSamples sampleAttention(const std::shared_ptr<const Model>& model, std::vect
                       RecordLevel::Counters,
                       {},
                       {},
-                      {.plain = chunks != nullptr, .input = true, .prompt = true},
+                      {.plain = pieces != nullptr, .input = true, .prompt = true},
                       {}};
     setup.plans = LayerPlans(model->config(), setup.spec, {.offload = false});
     if (!model->hasEvictionHead()) setup.spec.bias.scale = 0.f;
     setup.makeSelector = [&](const SelectorContext& context) {
-        return std::make_unique<Listener>(context, samples, chunks);
+        return std::make_unique<Listener>(context, samples, pieces);
     };
     const auto engine = makeCpuEngine(setup);
     StepRecord record;

@@ -28,12 +28,12 @@ struct TextSamples {
     Numbered<LayerSamples> layers;
 };
 
-/// Lets the model read `ids` with full attention on the CPU and keeps the samples of the given positions. `chunks`, if
+/// Lets the model read `ids` with full attention on the CPU and keeps the samples of the given positions. `pieces`, if
 /// given, is called for every piece of the text in every layer.
 /// @throws Error(Cancelled | OutOfMemory)
 TextSamples sampleAttention(const std::shared_ptr<const Model>& model, std::vector<std::int32_t> ids,
                             std::vector<std::int32_t> positions, int threads, const Progress& progress = {},
                             const std::stop_token& stop = {},
-                            const std::function<void(const PromptChunk&)>& chunks = {});
+                            const std::function<void(const PromptPiece&)>& pieces = {});
 
 } // namespace kvscope

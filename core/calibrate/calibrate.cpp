@@ -135,9 +135,9 @@ CalibrateResult calibrate(const std::shared_ptr<const Model>& model, const Calib
             tokens.emplace_back(config, length, std::max(1, 2 * options.queriesPerText / RetainingSamples::kRun),
                                 *kernels);
         TextSamples samples = sampleAttention(model, ids[i], positionsOf(length, options.queriesPerText),
-                                              training.threads, part, stop, [&](const PromptChunk& chunk) {
-                                                  observers[index(chunk.layer)].observe(chunk.rows, chunk.n);
-                                                  if (options.retaining) tokens.back().observe(chunk);
+                                              training.threads, part, stop, [&](const PromptPiece& piece) {
+                                                  observers[index(piece.layer)].observe(piece.rows, piece.n);
+                                                  if (options.retaining) tokens.back().observe(piece);
                                               });
         if (options.retaining) tokens.back().forgetKeys();
         if (options.forecast) texts.push_back(std::move(samples));

@@ -276,15 +276,15 @@ RetainingSamples::RetainingSamples(const ModelConfig& config, int tokens, int ru
     positions_.resize(positions_.size() / kRun * kRun);
 }
 
-void RetainingSamples::observe(const PromptChunk& chunk) {
-    Layer& layer = layers_[index(chunk.layer)];
+void RetainingSamples::observe(const PromptPiece& piece) {
+    Layer& layer = layers_[index(piece.layer)];
     const std::size_t kvHeads = Elements(config_.kvHeads), group = Elements(config_.group()),
                       dim = Elements(config_.headDim), qWidth = kvHeads * group * dim, kvWidth = kvHeads * dim;
-    const TokenRows& rows = chunk.rows;
-    const auto first = std::lower_bound(positions_.begin(), positions_.end(), chunk.first);
-    const auto end = std::lower_bound(first, positions_.end(), chunk.first + chunk.n);
+    const TokenRows& rows = piece.rows;
+    const auto first = std::lower_bound(positions_.begin(), positions_.end(), piece.first);
+    const auto end = std::lower_bound(first, positions_.end(), piece.first + piece.n);
     for (auto at = first; at != end; ++at) {
-        const std::size_t i = Elements(*at - chunk.first);
+        const std::size_t i = Elements(*at - piece.first);
         layer.inputs.insert(layer.inputs.end(), rows.plainQ + i * qWidth, rows.plainQ + (i + 1) * qWidth);
         layer.inputs.insert(layer.inputs.end(), rows.plainK + i * kvWidth, rows.plainK + (i + 1) * kvWidth);
         layer.inputs.insert(layer.inputs.end(), rows.v + i * kvWidth, rows.v + (i + 1) * kvWidth);
@@ -295,15 +295,15 @@ void RetainingSamples::observe(const PromptChunk& chunk) {
     }
     const std::size_t seen = Elements(end - positions_.begin()); // samples whose keys have been read
     if (seen == 0) return;
-    products_.resize(Elements(chunk.n, seen));
+    products_.resize(Elements(piece.n, seen));
     const float scale = config_.attentionScale();
     for (std::size_t h = 0; h < kvHeads * group; ++h) {
         const std::size_t g = h / group;
         const LinearTarget to{
             {layer.keys[g].data(), DType::F32, int(seen), int(dim)}, nullptr, products_.data(), int(seen), false};
-        kernels_.linear({rows.q + h * dim, chunk.n, int(qWidth), nullptr, 0.f, {&to, 1}});
-        for (int i = 0; i < chunk.n; ++i) // only queries of later tokens than the key's count
-            for (std::size_t s = 0; s < seen && positions_[s] < chunk.first + i; ++s) {
+        kernels_.linear({rows.q + h * dim, piece.n, int(qWidth), nullptr, 0.f, {&to, 1}});
+        for (int i = 0; i < piece.n; ++i) // only queries of later tokens than the key's count
+            for (std::size_t s = 0; s < seen && positions_[s] < piece.first + i; ++s) {
                 float& label = layer.labels[s * kvHeads + g];
                 label = std::max(label, scale * RowsOf(products_.data(), seen)[i][s]);
             }

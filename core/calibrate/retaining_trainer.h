@@ -23,7 +23,7 @@ public:
     RetainingSamples(const ModelConfig& config, int tokens, int runs, Kernels& kernels);
 
     /// Called for every piece of the text in every layer, with queries and keys before rotation.
-    void observe(const PromptChunk& chunk);
+    void observe(const PromptPiece& piece);
 
     struct Layer {
         std::vector<float> inputs;         // [samples, RetainingHeads::inputsOf]

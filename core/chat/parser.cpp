@@ -234,7 +234,7 @@ private:
         const int loops = std::exchange(loops_, 0);
         node.body = parseBody("endmacro");
         loops_ = loops;
-        if (now().kind == Token::Kind::Name) take(); // its name again
+        if (now().kind == Token::Kind::Name) take(); // the end may repeat the name
         expectBlockEnd();
     }
 

@@ -29,7 +29,7 @@ BatchLayout::BatchLayout(const ModelConfig& config, const CudaEngineOptions& opt
     maxUnits = maxBlocks * (spec.blockSize / spec.unitTokens());
     const int wanted = std::max(spec.budgetBlocks() + spec.spareSlots, spec.grid.blocks(spec.denseBelowTokens));
     capacity = spec.dense ? 0 : std::min(wanted, maxBlocks);
-    chunk = std::max(rows, std::min(options.maxPrompt, kPrefillChunk));
+    pieceTokens = std::max(rows, std::min(options.maxPrompt, kPieceTokens));
     selectRows = spec.sparsePrefill ? std::max(rows, std::min(options.maxPrompt, kSparsePrefillRows)) : rows;
     // A sliding window may begin and end inside a block, so it can reach one block more than its tokens fill.
     for (const LayerPlan& plan : options.plans)

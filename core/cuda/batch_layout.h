@@ -14,7 +14,7 @@
 namespace kvscope {
 
 struct BatchLayout {
-    static constexpr int kPrefillChunk = 2048;     // prompt tokens projected together
+    static constexpr int kPieceTokens = 2048;      // prompt tokens projected together
     static constexpr int kSparsePrefillRows = 256; // query tokens selected and attended together
 
     BatchLayout(const ModelConfig& config, const CudaEngineOptions& options);
@@ -41,7 +41,7 @@ struct BatchLayout {
     int maxBlocks = 0;             // most blocks of any sequence
     int maxUnits = 0;              // most units of any sequence, see SelectionSpec::unitTokens
     int capacity = 0;              // of the lists of chosen blocks
-    int chunk = 0;                 // most prompt tokens or rows projected together
+    int pieceTokens = 0;           // most prompt tokens or rows projected together
     int selectRows = 0;            // most rows that choose blocks together
     PerRow<int> blocks;            // most blocks of each sequence
     Numbered<std::int64_t> blockFirst, windowFirst, tokenFirst; // [sequence*kvHeads]

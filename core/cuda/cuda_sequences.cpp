@@ -78,7 +78,7 @@ void CudaSequences::makeSelector() {
                                             norms,
                                             p_.layout.maxBlocks,
                                             p_.layout.capacity,
-                                            p_.layout.chunk,
+                                            p_.layout.pieceTokens,
                                             options.slots,
                                             options.offload,
                                             options.ranksBlocks,
@@ -245,17 +245,17 @@ constexpr const char* kActivations = "activations";
 } // namespace
 
 void planSharedBuffers(DeviceArena& arena, StepBuffers& buffers, const ModelConfig& config, const BatchLayout& layout) {
-    const int rows = layout.rows, chunk = layout.chunk;
+    const int rows = layout.rows, together = layout.pieceTokens;
     const Elements kvWidth(layout.kvHeads, layout.dim), plainWidth(config.queryHeads, config.queryDim());
     const int queryRank = config.latent ? config.latent->queryRank : 0;
     arena.plan(buffers.x, {rows, config.hidden}, kActivations);
-    arena.plan(buffers.qkv, {chunk, (queryRank > 0 ? Elements(queryRank) : plainWidth) + 2 * kvWidth}, kActivations);
-    if (queryRank > 0) arena.plan(buffers.plainQ, {chunk, plainWidth}, kActivations);
-    if (config.latent) arena.plan(buffers.output, {chunk, config.queryHeads, config.outputDim()}, kActivations);
-    arena.plan(buffers.q, {chunk, config.queryHeads, layout.dim}, kActivations);
-    arena.plan(buffers.attended, {chunk, config.queryHeads, layout.shape.valueDim()}, kActivations);
+    arena.plan(buffers.qkv, {together, (queryRank > 0 ? Elements(queryRank) : plainWidth) + 2 * kvWidth}, kActivations);
+    if (queryRank > 0) arena.plan(buffers.plainQ, {together, plainWidth}, kActivations);
+    if (config.latent) arena.plan(buffers.output, {together, config.queryHeads, config.outputDim()}, kActivations);
+    arena.plan(buffers.q, {together, config.queryHeads, layout.dim}, kActivations);
+    arena.plan(buffers.attended, {together, config.queryHeads, layout.shape.valueDim()}, kActivations);
     const int widest = config.experts ? std::max(config.ffn, config.experts->sharedWidth) : config.ffn;
-    arena.plan(buffers.hidden, {chunk, widest}, kActivations);
+    arena.plan(buffers.hidden, {together, widest}, kActivations);
     arena.plan(buffers.newKey, {rows, kvWidth}, kActivations);
     arena.plan(buffers.newValue, {rows, kvWidth}, kActivations);
     for (float*& logits : buffers.logits) arena.plan(logits, {rows, config.vocab}, kActivations);

@@ -39,10 +39,17 @@ void CudaStages::append(LayerId layer) {
 
 void CudaStages::choose(LayerId layer) {
     if (!stateOf(layer).sparse) return;
-    if (p_.order.chosenAhead(layer))
-        attendToList(layer);
-    else
-        chooseInLayer(layer);
+    if (!p_.order.chosenAhead(layer)) return chooseInLayer(layer);
+    quantiseFull(layer);
+    attendToList(layer);
+}
+
+/// Quantises, in a layer whose transfers run beside the step, the blocks that the step's tokens have filled. On demand
+/// the transfer does this.
+void CudaStages::quantiseFull(LayerId layer) const {
+    if (!p_.options.quantised || !stateOf(layer).offloaded || !p_.order.looksAhead()) return;
+    p_.ranges.at(layer, Stage::Offloading);
+    p_.transfers.quantiseFull(layer, *report_);
 }
 
 /// Chooses the blocks of a layer that the layer before has not chosen for, gives them slots and starts their transfers.
@@ -74,6 +81,7 @@ void CudaStages::chooseInLayer(LayerId layer) {
         p_.transfers.besideNow(layer, *report_);
     else if (state.offloaded)
         p_.transfers.onDemand(layer, *report_);
+    quantiseFull(layer);
     attendToList(layer);
 }
 
@@ -191,9 +199,10 @@ cuda::AppendArgs CudaStages::appendArgs(LayerId index) const {
     append.active = p_.rows.active;
     if (layer.offloaded && p_.order.chosenAhead(index)) { // the choice has given the newest block a slot already
         const ChoiceLists lists = p_.choice.listsOf(index);
-        append.blocks = layer.blocks;
+        append.newestOnly = p_.options.quantised.has_value(); // slots hold full blocks alone
+        append.blocks = append.newestOnly ? layer.newest : layer.blocks;
         append.headFirst = p_.rows.poolFirst;
-        append.listSlot = lists.slot;
+        append.listSlot = append.newestOnly ? nullptr : lists.slot;
         append.listCount = lists.count;
         append.capacity = p_.layout.capacity;
     } else if (!layer.offloaded && !layer.ownTier) {

@@ -79,6 +79,7 @@ private:
     void chooseNext(LayerId layer);
     void measureMass(LayerId layer);
     void roundNewest(LayerId layer) const;
+    void quantiseFull(LayerId layer) const;
 
     const CudaStagesParts p_;
     const SelectionSpec& spec_;

@@ -83,7 +83,7 @@ struct DeviceSelectorContext {
     PerLayer<cuda::HeadNorms> headNorms;
     int maxBlocks = 0;   // most blocks of a sequence
     int capacity = 0;    // of the lists of chosen blocks
-    int promptChunk = 0; // most tokens of a DevicePromptChunk
+    int pieceTokens = 0; // most tokens of a DevicePromptPiece
     int slots = 0;       // per (sequence, offloaded layer, KV head)
     bool offload = true;
     bool ranksBlocks = false; // the selector writes lastUse (CachePolicy::byWorth)
@@ -112,7 +112,7 @@ struct DeviceSelectorContext {
 
 /// n consecutive tokens of a prompt in one layer. prompt() gets them after their attention, attendPrompt() and
 /// choosePrompt() before it, when `logSums` is not written yet.
-struct DevicePromptChunk {
+struct DevicePromptPiece {
     LayerId layer{};
     RowId sequence{};
     int first = 0, n = 0, promptTokens = 0;
@@ -135,7 +135,7 @@ struct DeviceStep {
     const std::uint8_t* active = nullptr;   // [rows]
     const float* x = nullptr;               // [rows, hidden] the residual stream before the layer
     const float* qkv = nullptr; // [rows, (queryHeads + 2 kvHeads)*dim], before head norms and rotation; with a latent
-                                // of the queries as in DevicePromptChunk
+                                // of the queries as in DevicePromptPiece
     const __nv_bfloat16* q = nullptr; // [rows, queryHeads*dim], rotated
     const __nv_bfloat16 *newKey = nullptr,
                         *newValue = nullptr; // [rows, kvHeads*dim] rotated
@@ -158,10 +158,10 @@ public:
     /// Bytes that a layer of a step reports to the host, a multiple of 16.
     virtual std::size_t reportBytes() const { return 0; }
 
-    /// May attend to a chunk of a prompt in the method's own way; args are those of full attention. @return whether
+    /// May attend to a piece of a prompt in the method's own way; args are those of full attention. @return whether
     /// this call has done the attention; else the engine does full attention
-    virtual bool attendPrompt(const DevicePromptChunk&, const cuda::PrefillAttentionArgs& /*args*/) { return false; }
-    virtual void prompt(const DevicePromptChunk&) {}
+    virtual bool attendPrompt(const DevicePromptPiece&, const cuda::PrefillAttentionArgs& /*args*/) { return false; }
+    virtual void prompt(const DevicePromptPiece&) {}
     /// Called when the whole prompt of a sequence is in `blocks`. For filled contexts (benchmarks) this is called
     /// without prompt().
     virtual void promptDone(LayerId, RowId /*sequence*/, int /*tokens*/, const __nv_bfloat16* /*blocks*/,
@@ -177,9 +177,9 @@ public:
     /// index of that layer lacks the step's token (args.unseen is 1). With ownDeviceTier args are empty and the
     /// engine does nothing more.
     virtual void lookAhead(const DeviceStep& /*step*/, LayerId /*target*/, cuda::SelectArgs&) {}
-    /// Called with SelectionSpec::sparsePrefill before the attention of every piece of a chunk. x and q begin at the
-    /// first token of the piece.
-    virtual void choosePrompt(const DevicePromptChunk&, cuda::SelectArgs&) {}
+    /// Called with SelectionSpec::sparsePrefill before the attention, for the tokens of a prompt piece that choose
+    /// together: at most BatchLayout::kSparsePrefillRows of them, whose x and q the piece points at.
+    virtual void choosePrompt(const DevicePromptPiece&, cuda::SelectArgs&) {}
     /// Called after the transfers; may change what is attended or attend itself. @return whether this call has written
     /// the output
     virtual bool attend(const DeviceStep&, cuda::DecodeAttentionArgs&) { return false; }

@@ -24,23 +24,23 @@ LayerPasses::LayerPasses(const DeviceModel& model, const BatchLayout& layout, co
 LayerPasses::~LayerPasses() = default; // MatrixLibrary is known here
 
 /// Every matrix that this class, a selector or the output head multiplies with. A prompt's pieces have up to
-/// BatchLayout::chunk tokens, a step has BatchLayout::rows.
+/// BatchLayout::pieceTokens tokens, a step has BatchLayout::rows.
 cuda::LinearNeeds LayerPasses::productNeeds() const {
-    const int chunk = layout_.chunk, rows = layout_.rows;
+    const int most = layout_.pieceTokens, rows = layout_.rows;
     cuda::LinearNeeds needs;
     for (const DeviceLayer& layer : model_.layers) {
-        for (const cuda::DeviceMatrix& part : layer.qkv) needs.addNormalised(part, chunk);
-        needs.addNormalised(layer.latent.queryUp, chunk);
-        needs.addNormalised(layer.mlp.gateUp, chunk);
-        needs.add(layer.mlp.gateUp, chunk, true);
+        for (const cuda::DeviceMatrix& part : layer.qkv) needs.addNormalised(part, most);
+        needs.addNormalised(layer.latent.queryUp, most);
+        needs.addNormalised(layer.mlp.gateUp, most);
+        needs.add(layer.mlp.gateUp, most, true);
         // prompts are multiplied by it too, with SelectionSpec::sparsePrefill
-        needs.addNormalised(layer.forecast, chunk);
-        needs.addNormalised(layer.ownForecast, chunk);
-        needs.addNormalised(layer.blockIndexer.projection, chunk);
-        needs.addNormalised(layer.indexer.query, chunk);
-        needs.addNormalised(layer.indexer.key, chunk);
-        needs.add(layer.o, chunk);
-        needs.add(layer.mlp.down, chunk);
+        needs.addNormalised(layer.forecast, most);
+        needs.addNormalised(layer.ownForecast, most);
+        needs.addNormalised(layer.blockIndexer.projection, most);
+        needs.addNormalised(layer.indexer.query, most);
+        needs.addNormalised(layer.indexer.key, most);
+        needs.add(layer.o, most);
+        needs.add(layer.mlp.down, most);
         needs.add(layer.experts.shared.gateUp, expertRows_, true);
         needs.add(layer.experts.shared.down, expertRows_);
     }
@@ -62,7 +62,7 @@ void LayerPasses::plan(DeviceArena& arena, bool useLibrary) {
 void LayerPasses::planExperts(DeviceArena& arena) {
     if (!config_.experts) return;
     const ExpertConfig& e = *config_.experts;
-    expertRows_ = std::max(layout_.rows, std::min(layout_.chunk, kExpertRows));
+    expertRows_ = std::max(layout_.rows, std::min(layout_.pieceTokens, kExpertRows));
     const Elements inputs(expertRows_, config_.hidden), pairs(expertRows_, e.used);
     constexpr const char* kWhat = "the experts' activations";
     arena.plan(expertInput_, inputs, kWhat);

@@ -31,7 +31,7 @@ void PromptReader::plan(DeviceArena& arena) {
     arena.plan(ids, most, "prompt activations");
     arena.plan(positions, most, "prompt activations");
     if (p_.selector && p_.options.method.abilities.logSums)
-        arena.plan(logSums, {layout.chunk, config_.queryHeads}, "activations");
+        arena.plan(logSums, {layout.pieceTokens, config_.queryHeads}, "activations");
     const Elements layerElements(layout.kvHeads, layout.maxBlocks, layout.blockElements);
     kept.assign(config_.layers, nullptr);
     if (inChunks()) {
@@ -175,76 +175,76 @@ void PromptReader::readPiece(const Blocks& blocks, const Piece& piece) const {
         {config_, p_.layout, p_.buffers, p_.rows, p_.launch, p_.passes, p_.stages}, weights,
         {index, sequence, piece.first, piece.n, piece.x, blocks.blocks, blocks.headStride, layer.index, layer.indexed},
         {marks + kQkv, marks + kRope, marks + kCompression, marks + kAttention});
-    const DevicePromptChunk chunk{index,
-                                  sequence,
-                                  piece.first,
-                                  piece.n,
-                                  piece.promptTokens,
-                                  piece.x,
-                                  p_.buffers.qkv,
-                                  p_.buffers.q,
-                                  blocks.blocks,
-                                  blocks.headStride,
-                                  logSums,
-                                  layer.index.tokenScores != nullptr
-                                      ? layer.index.tokenScores + p_.layout.tokenFirst[p_.layout.headOf(sequence)]
-                                      : nullptr,
-                                  std::int64_t(p_.layout.blocks[sequence]) * spec_.blockSize};
+    const DevicePromptPiece told{index,
+                                 sequence,
+                                 piece.first,
+                                 piece.n,
+                                 piece.promptTokens,
+                                 piece.x,
+                                 p_.buffers.qkv,
+                                 p_.buffers.q,
+                                 blocks.blocks,
+                                 blocks.headStride,
+                                 logSums,
+                                 layer.index.tokenScores != nullptr
+                                     ? layer.index.tokenScores + p_.layout.tokenFirst[p_.layout.headOf(sequence)]
+                                     : nullptr,
+                                 std::int64_t(p_.layout.blocks[sequence]) * spec_.blockSize};
     if (spec_.sparsePrefill && layer.sparse)
-        attendSparsely(chunk);
+        attendSparsely(told);
     else
-        attend(chunk);
+        attend(told);
     stamp(kStage1); // the selector's reading counts as compression too
-    if (p_.selector) p_.selector->prompt(chunk);
+    if (p_.selector) p_.selector->prompt(told);
     stamp(kOLinear);
     p_.passes.finish(index, piece.x, piece.n, nullptr, piece.marks + kFfn);
     stamp(kGather); // the end of the layer's piece
 }
 
-void PromptReader::attend(const DevicePromptChunk& chunk) const {
-    const DeviceLayerState& layer = p_.layers[chunk.layer];
-    const int head = p_.layout.headOf(chunk.sequence);
+void PromptReader::attend(const DevicePromptPiece& piece) const {
+    const DeviceLayerState& layer = p_.layers[piece.layer];
+    const int head = p_.layout.headOf(piece.sequence);
     const auto& tokenFirst = p_.layout.tokenFirst;
     cuda::PrefillAttentionArgs args;
     args.shape = p_.layout.shape;
-    args.n = chunk.n;
-    args.firstPosition = chunk.first;
+    args.n = piece.n;
+    args.firstPosition = piece.first;
     args.window = layer.window;
     args.q = p_.buffers.q;
-    args.blocks = chunk.blocks;
-    args.headStride = chunk.headStride;
+    args.blocks = piece.blocks;
+    args.headStride = piece.headStride;
     if (layer.index.tokenScores != nullptr) args.tokenBias = layer.index.tokenScores + tokenFirst[head];
     args.biasStride = p_.layout.kvHeads > 1 ? tokenFirst[head + 1] - tokenFirst[head] : 0;
     args.scale = config_.attentionScale();
     args.biasScale = spec_.bias.scale;
     args.out = p_.buffers.attended;
     args.logSums = logSums;
-    if (!p_.selector || !p_.selector->attendPrompt(chunk, args)) cuda::prefillAttention(p_.launch, args);
+    if (!p_.selector || !p_.selector->attendPrompt(piece, args)) cuda::prefillAttention(p_.launch, args);
 }
 
-/// Every token of the chunk has its own list of blocks, all of this one sequence. The blocks of head g begin at
+/// Every token of the piece has its own list of blocks, all of this one sequence. The blocks of head g begin at
 /// g*headStride.
-void PromptReader::attendSparsely(const DevicePromptChunk& chunk) const {
+void PromptReader::attendSparsely(const DevicePromptPiece& piece) const {
     const BatchLayout& layout = p_.layout;
-    const DeviceLayerState& layer = p_.layers[chunk.layer];
+    const DeviceLayerState& layer = p_.layers[piece.layer];
     const RowsOf queries(p_.buffers.q, {layout.shape.queryHeads, layout.dim});
     const RowsOf attended(p_.buffers.attended, {layout.shape.queryHeads, layout.shape.valueDim()});
-    const RowsOf streams(chunk.x, config_.hidden);
-    for (int start = 0; start < chunk.n; start += layout.selectRows) {
-        const int count = std::min(layout.selectRows, chunk.n - start);
-        cuda::SelectArgs select = p_.choice.layerArgs(chunk.layer);
+    const RowsOf streams(piece.x, config_.hidden);
+    for (int start = 0; start < piece.n; start += layout.selectRows) {
+        const int count = std::min(layout.selectRows, piece.n - start);
+        cuda::SelectArgs select = p_.choice.layerArgs(piece.layer);
         select.rows = count;
-        select.position = positions + chunk.first + start;
+        select.position = positions + piece.first + start;
         select.q = queries[start];
         select.oneSequence = true;
-        select.sequence = int(chunk.sequence);
+        select.sequence = int(piece.sequence);
         if (p_.selector) {
-            DevicePromptChunk piece = chunk;
-            piece.first += start;
-            piece.n = count;
-            piece.x = streams[start];
-            piece.q = select.q;
-            p_.selector->choosePrompt(piece, select);
+            DevicePromptPiece part = piece;
+            part.first += start;
+            part.n = count;
+            part.x = streams[start];
+            part.q = select.q;
+            p_.selector->choosePrompt(part, select);
         }
         cuda::selectBlocksOnDevice(p_.launch, select);
         cuda::DecodeAttentionArgs attend;
@@ -253,10 +253,10 @@ void PromptReader::attendSparsely(const DevicePromptChunk& chunk) const {
         attend.position = select.position;
         attend.q = queries[start];
         attend.oneSequence = true;
-        attend.sequence = int(chunk.sequence);
+        attend.sequence = int(piece.sequence);
         // headFirst counts blocks from the beginning of a layer's store. The shift makes the first block of this
-        // sequence fall on the first block of the chunk.
-        attend.blocks = chunk.blocks - layout.firstElement(chunk.sequence);
+        // sequence fall on the first block of the piece.
+        attend.blocks = piece.blocks - layout.firstElement(piece.sequence);
         attend.headFirst = p_.rows.blockFirst;
         attend.list.block = select.list.block;
         attend.list.count = select.list.count;

@@ -61,7 +61,7 @@ public:
     /// with RowTransfers::chunkTokens, and without a selector.
     bool readChunk(int until, const std::vector<std::int32_t>& prompt, StepRecord& record, const std::stop_token& stop);
 
-    static constexpr int kPiece = BatchLayout::kPrefillChunk; // tokens projected together at most
+    static constexpr int kPiece = BatchLayout::kPieceTokens; // tokens projected together at most
     /// Tokens projected together where prompts are read in chunks of so many tokens; 0: layer by layer.
     static constexpr int pieceTokens(int chunkTokens) {
         return chunkTokens > 0 && chunkTokens < kPiece ? chunkTokens : kPiece;
@@ -90,7 +90,7 @@ public:
     // [maxPrompt, hidden] the residual stream; in chunks [chunkTokens, hidden] of the present chunk
     float* x = nullptr;
     std::int32_t *ids = nullptr, *positions = nullptr; // [maxPrompt]
-    float* logSums = nullptr;                          // [chunk, queryHeads], with Abilities::logSums
+    float* logSums = nullptr;                          // [pieceTokens, queryHeads], with Abilities::logSums
     __nv_bfloat16* scratch[2] = {}; // blocks of one layer and sequence that do not stay on the device
     // In chunks: the same of each layer, until the prompt is read; null: they stay in any case
     PerLayer<__nv_bfloat16*> kept;
@@ -110,8 +110,8 @@ private:
     void storeQuantised(const Blocks& filled, int first, int end, cudaStream_t stream) const;
     void storeRange(const Blocks& filled, int first, int end, cudaStream_t stream) const;
     void readPiece(const Blocks& blocks, const Piece& piece) const;
-    void attend(const DevicePromptChunk& chunk) const;
-    void attendSparsely(const DevicePromptChunk& chunk) const;
+    void attend(const DevicePromptPiece& piece) const;
+    void attendSparsely(const DevicePromptPiece& piece) const;
     void addTimes(const Blocks& blocks, int from, int to, LayerRecord& out) const;
     void handToSelector(const Blocks& filled) const;
     void placeTail(const Blocks& filled) const;

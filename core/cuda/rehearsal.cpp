@@ -68,8 +68,8 @@ std::vector<int> rehearsedLengths(const CudaEngineOptions& session) {
     };
     for (const int prompt : prompts) {
         const int tokens = std::min(prompt, session.maxPrompt);
-        add(std::min(tokens, BatchLayout::kPrefillChunk));
-        if (tokens > BatchLayout::kPrefillChunk) add(tokens % BatchLayout::kPrefillChunk);
+        add(std::min(tokens, BatchLayout::kPieceTokens));
+        if (tokens > BatchLayout::kPieceTokens) add(tokens % BatchLayout::kPieceTokens);
     }
     if (lengths.empty()) lengths.push_back(1);
     std::ranges::sort(lengths, std::greater{});

@@ -133,7 +133,7 @@ bool RowBatch::place(std::span<CudaRow* const> rows) {
     for (std::size_t at = 0; at < before.size(); ++at) {
         if (before[at] == nullptr) continue;
         if (!isHere(before[at]))
-            before[at]->keepLogits(); // it may still be asked for them
+            before[at]->keepLogits(); // the row may still be asked for its logits
         else if (at < placed_.size())
             placed_[at] = before[at];
     }

@@ -12,7 +12,7 @@ using Bf16 = __nv_bfloat16;
 
 /// The bulk-copy engine takes the numbers of blocks as 31 bits, counted from the origin.
 constexpr std::int64_t kMostBlocks = std::int64_t(1) << 31;
-/// So far before the tables the origin lies, where there are so many addresses.
+/// How many bytes the origin lies before the tables; less where the tables' address is smaller than that.
 constexpr std::uintptr_t kBefore = std::uintptr_t(1) << 40;
 
 } // namespace

@@ -8,16 +8,16 @@
 
 namespace kvscope {
 
-/// chunk: BatchLayout::chunk. A pointer is null where the session does not need the buffer.
+/// together: BatchLayout::pieceTokens. A pointer is null where the session does not need the buffer.
 struct StepBuffers {
-    float* x = nullptr;                                   // [rows, hidden] the residual stream
-    float* qkv = nullptr;                                 // [chunk, (queryHeads + 2 kvHeads)*dim] before rotation
-    float* plainQ = nullptr;                              // [chunk, queryHeads*queryDim] made from the queries' latent
-    __nv_bfloat16* q = nullptr;                           // [chunk, queryHeads*dim] rotated
+    float* x = nullptr;         // [rows, hidden] the residual stream
+    float* qkv = nullptr;       // [together, (queryHeads + 2 kvHeads)*dim] before rotation
+    float* plainQ = nullptr;    // [together, queryHeads*queryDim] made from the queries' latent
+    __nv_bfloat16* q = nullptr; // [together, queryHeads*dim] rotated
     __nv_bfloat16 *newKey = nullptr, *newValue = nullptr; // [rows, kvHeads*dim] of the tokens being fed, rotated
-    __nv_bfloat16* attended = nullptr;                    // [chunk, queryHeads*valueDim] the attention's output
-    __nv_bfloat16* output = nullptr;                      // [chunk, queryHeads*outputDim] out of the latent space
-    __nv_bfloat16* hidden = nullptr;                      // [chunk, ffn] of the feed-forward
+    __nv_bfloat16* attended = nullptr;                    // [together, queryHeads*valueDim] the attention's output
+    __nv_bfloat16* output = nullptr;                      // [together, queryHeads*outputDim] out of the latent space
+    __nv_bfloat16* hidden = nullptr;                      // [together, ffn] of the feed-forward
     float* logits[StepReports::kEntries] = {};            // [rows, vocab]
     float* partial = nullptr;                             // parts of an attention before they are merged
     std::uint32_t* arrivals = nullptr;                    // how many parts of each list have arrived

@@ -67,6 +67,7 @@ cuda::GatherArgs Transfers::gatherArgs(LayerId index, const StepReport& report) 
     gather.pool = layer.blocks;
     gather.newest = layer.newest;
     gather.slots = options_.slots;
+    if (options_.quantised) gather.formatBytes = int(options_.quantised->blockBytes());
     if (options_.record) gather.recordCounts = report.countsOf(index);
     // After the layers' pairs of counters comes one more pair, which no kernel raises.
     if (options_.changes != nullptr) options_.changes->change(gather, counters + 2 * layers_.size());
@@ -187,10 +188,11 @@ void Transfers::move(LayerId index, const StepReport& report, Part part) {
 
 void Transfers::besideNow(LayerId index, const StepReport& report) {
     fork();
-    move(index, report, Part::Both);
+    move(index, report, options_.quantised ? Part::Loads : Part::Both);
 }
 
 void Transfers::besideLater(LayerId index, bool loadsNext, bool writesBack, const StepReport& report) {
+    if (options_.quantised) writesBack = false; // quantiseFull has done it
     if (loadsNext || writesBack) fork();
     if (loadsNext) move(next(index), report, Part::Loads);
     if (writesBack) move(index, report, Part::WriteBacks);
@@ -210,6 +212,14 @@ void Transfers::joinAll(bool any) const {
     cuda::check(cudaStreamWaitEvent(launch_.stream, chosen_.get()), "waiting for a transfer");
 }
 
+void Transfers::quantiseFull(LayerId index, const StepReport& report) const {
+    cuda::GatherArgs gather = gatherArgs(index, report);
+    gather.part = Part::WriteBacks;
+    gather.mark = report.mark(index, kBack);
+    gather.endMark = report.mark(index, kBackEnd);
+    cuda::gatherQuantised(launch_, gather, *options_.quantised);
+}
+
 /// One kernel makes the transfers of all layers of a step, in place of a launch and a join for each layer. The kernel
 /// is not part of the step graph, so the kernels of the graph follow each other without forks. The loop and the kernels
 /// of the graph tell each other of lists and arrivals through device memory.
@@ -221,8 +231,8 @@ void Transfers::startLoop(int entry) {
     args.gathers = loopGathers[entry];
     args.layers = int(layers_.size());
     while (!layers_[LayerId{args.first}].offloaded) ++args.first;
-    args.blockSize = layout_.shape.blockSize;
-    args.dim = layout_.shape.dim;
+    args.blockBytes = int(options_.fullBlockBytes(layout_.blockElements));
+    args.writesBack = !options_.quantised;
     args.step = ++loops_;
     args.flags = flags;
     cuda::runTransferLoop(onSecond(), args, blocks());
@@ -230,7 +240,9 @@ void Transfers::startLoop(int entry) {
 }
 
 void Transfers::handOver(LayerId listed, std::optional<LayerId> awaited, std::uint64_t* ready) const {
-    cuda::handOver(launch_, flags, int(listed), awaited ? int(*awaited) : -1, blocks(), ready);
+    bool loopRuns = false; // some layer before has awaited its blocks
+    for (const LayerId i : layers_.ids()) loopRuns = loopRuns || (awaited && i < *awaited && layers_[i].offloaded);
+    cuda::handOver(launch_, flags, int(listed), awaited ? int(*awaited) : -1, blocks(), loopRuns, ready);
 }
 
 void Transfers::copyAfterLoop() const {

@@ -57,6 +57,10 @@ public:
     /// Called while `layer` is at work. Starts on the second stream the loads of the next layer, if `loadsNext`, and
     /// the write-backs of `layer`, if `writesBack`: by now `layer` has written its token.
     void besideLater(LayerId layer, bool loadsNext, bool writesBack, const StepReport& report);
+    /// Where full blocks have a format of their own and the layer looks ahead or is looked ahead for: quantises, on the
+    /// stream of the step, the blocks that the step's token has filled, and writes them back. Called between the
+    /// layer's append and its attention.
+    void quantiseFull(LayerId layer, const StepReport& report) const;
     /// With the transfer loop: tells the loop that the list of layer `listed` is complete, and waits for the blocks of
     /// layer `awaited`, where there is one. ready: the mark at which the wait begins.
     void handOver(LayerId listed, std::optional<LayerId> awaited, std::uint64_t* ready) const;

@@ -10,14 +10,19 @@
 
 namespace kvscope {
 
+/// What becomes of mask ids in a prompt, and of text behind an end token.
+struct BlockRunRules {
+    bool promptMasks = false; // mask ids of the prompt are masks, and become tokens; false: text like any other
+    bool trimEnd = true;      // generated() ends with the first end token; false: with the block that holds it
+};
+
 /// A prompt, and blocks of masks after it that become tokens one forward at a time. Tokens of the prompt that do not
-/// fill a block stand unmasked at the beginning of the first one. What is masked is remembered, not read from the ids:
-/// a mask id in a prompt is text like any other.
+/// fill a block stand unmasked at the beginning of the first one. What is masked is remembered, not read from the ids.
 class BlockRun {
 public:
     /// endIds: generation ends with the block in which one was written; empty: never by a token.
-    BlockRun(std::vector<std::int32_t> prompt, int maxNewTokens, int block, std::int32_t maskId,
-             std::vector<std::int32_t> endIds);
+    BlockRun(std::vector<std::int32_t> prompt, int maxNewTokens, std::vector<std::int32_t> endIds, int block,
+             std::int32_t maskId, BlockRunRules rules = {});
 
     bool finished() const { return finished_; }
     int block() const { return first_ / length_; } // number of the present block in the sequence
@@ -35,10 +40,11 @@ public:
     /// After every forward. After a clean one the next block begins, or the sequence is finished.
     void forwardDone();
 
-    /// Tokens read by whole blocks before the first forward.
-    int promptBlocksEnd() const { return promptTokens_ / length_ * length_; }
+    /// Tokens read by whole blocks before the first forward: those of the prompt, up to its first mask.
+    int promptBlocksEnd() const { return promptBlocksEnd_; }
     int promptTokens() const { return promptTokens_; }
-    /// Tokens after the prompt that are written without a gap, up to an end token, at most maxNewTokens.
+    /// Tokens after the prompt that are written without a gap, up to an end token as the rules say, at most
+    /// maxNewTokens.
     const std::vector<std::int32_t>& generated() const { return generated_; }
     /// Positions that the run may reach, whole blocks: for a prompt of so many tokens.
     static int reach(int promptTokens, int maxNewTokens, int block) {
@@ -49,14 +55,16 @@ private:
     void openBlock();
     void collect();
     bool ends(std::int32_t id) const;
+    int firstBlock() const;
 
     const int promptTokens_, maxNewTokens_, length_;
     const std::int32_t maskId_;
     const std::vector<std::int32_t> endIds_;
+    const BlockRunRules rules_;
     Numbered<std::int32_t> ids_;    // prompt and blocks so far
     Numbered<std::uint8_t> masked_; // [block] of the present one
     Numbered<std::int32_t> generated_;
-    int first_ = 0, step_ = 0;
+    int promptBlocksEnd_ = 0, first_ = 0, step_ = 0;
     bool clean_ = false, finished_ = false;
 };
 

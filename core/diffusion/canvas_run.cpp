@@ -5,8 +5,8 @@
 
 namespace kvscope {
 
-CanvasRun::CanvasRun(std::vector<std::int32_t> prompt, int length, int block, std::int32_t maskId,
-                     std::vector<std::int32_t> endIds)
+CanvasRun::CanvasRun(std::vector<std::int32_t> prompt, int length, std::vector<std::int32_t> endIds, int block,
+                     std::int32_t maskId)
     : promptTokens_(int(prompt.size())), length_(block), endIds_(std::move(endIds)), ids_(std::move(prompt)) {
     masked_.assign(ids_.size(), 0);
     ids_.resize(ids_.size() + std::size_t(length), maskId);

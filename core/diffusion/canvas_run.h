@@ -16,8 +16,8 @@ class CanvasRun {
 public:
     /// block divides length. endIds: generation ends with the block in which one was written and before which nothing
     /// is masked; empty: never by a token.
-    CanvasRun(std::vector<std::int32_t> prompt, int length, int block, std::int32_t maskId,
-              std::vector<std::int32_t> endIds);
+    CanvasRun(std::vector<std::int32_t> prompt, int length, std::vector<std::int32_t> endIds, int block,
+              std::int32_t maskId);
 
     bool finished() const { return finished_; }
     int block() const { return block_; }                           // number of the present block in the canvas

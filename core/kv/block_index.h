@@ -27,7 +27,7 @@ public:
     const float* const* tiles() const { return tiles_.data(); } // each [dim, kTileWindows]
     NumberedSpan<const float> pooledScores() const { return {pooledScores_.data(), windows_}; }
     const float* ranges() const { return ranges_.data(); } // [blocks, 2, dim]: lowest, highest
-    /// Those from a block on.
+    /// The key ranges from a block on.
     const float* rangesFrom(BlockId block) const { return ranges_.data() + rangeAt_.first(block); }
 
 private:

@@ -15,28 +15,44 @@ namespace kvscope {
 
 class ConfigReader; // config_reader.h brings the JSON library; whoever reads configurations includes it
 
+/// Names of a feed-forward's three matrices, without ".weight" and ".bias".
+struct FeedForwardNames {
+    std::string gate = "gate_proj", up = "up_proj", down = "down_proj";
+};
+
+/// Names of latent attention: the queries' way down and up, the latent with the shared key part, the latent's way up.
+struct LatentNames {
+    std::string queryDown = "q_a_proj", queryDownNorm = "q_a_layernorm.weight", queryUp = "q_b_proj";
+    std::string down = "kv_a_proj_with_mqa", norm = "kv_a_layernorm.weight", up = "kv_b_proj";
+};
+
+/// Names of a mixture of experts. They follow its prefix.
+struct MixtureNames {
+    std::string prefix = "mlp.";
+    std::string router = "gate.weight", choiceBias = "gate.e_score_correction_bias";
+    std::string experts = "experts."; // "<e>." and a name of `expert` follow; with TensorNames::gateUp the joined names
+    FeedForwardNames expert;
+    std::string shared = "shared_experts."; // the expert that every token uses; TensorNames::feedForward follows
+    std::string sharedGate = "shared_expert_gate.weight";
+};
+
 /// Names of tensors in a checkpoint. Those of a layer follow layers and "<i>.".
 struct TensorNames {
     std::string embedding = "model.embed_tokens.weight", head = "lm_head.weight", finalNorm = "model.norm.weight";
     std::string layers = "model.layers.";
     std::string inputNorm = "input_layernorm.weight", postNorm = "post_attention_layernorm.weight";
-    std::string attention = "self_attn."; // prefix of the projections
+    std::string attention = "self_attn."; // prefix of the projections, of the heads' norms and of both indexers
     std::string q = "q_proj", k = "k_proj", v = "v_proj", o = "o_proj";
     std::string queryNorm = "q_norm.weight", keyNorm = "k_norm.weight";
-    // Latent attention: the queries' way down and up, the latent with the shared key part, the latent's way up
-    std::string queryDown = "q_a_proj", queryDownNorm = "q_a_layernorm.weight", queryUp = "q_b_proj";
-    std::string indexer = "indexer."; // prefix of the lightning indexer, within the attention's
-    std::string latentDown = "kv_a_proj_with_mqa", latentNorm = "kv_a_layernorm.weight", latentUp = "kv_b_proj";
+    std::string indexer = "indexer.";    // prefix of the lightning indexer
+    std::string blockIndexer = "index_"; // prefix of the block indexer
+    LatentNames latent;
     std::string mlp = "mlp."; // prefix of the feed-forward
-    std::string gate = "gate_proj", up = "up_proj", down = "down_proj";
-    // For files that hold the gate's rows and behind them the partner's in one matrix, and of all experts one list of
-    // such matrices and one of the ways down (`experts` is then its prefix). Empty: every matrix is a tensor
+    FeedForwardNames feedForward;
+    /// For files that hold the gate's rows and behind them the partner's in one matrix, and of all experts one list of
+    /// such matrices and one of the ways down. Empty: every matrix is a tensor.
     std::string gateUp = "";
-    // Experts: prefix of the mixture, its router, and "experts.<e>." with the three names below
-    std::string mixture = "mlp.", router = "gate.weight", choiceBias = "gate.e_score_correction_bias";
-    std::string blockIndexer = "index_"; // prefix of the block indexer's tensors, within the attention's
-    std::string experts = "experts.", expertGate = "gate_proj", expertUp = "up_proj", expertDown = "down_proj";
-    std::string sharedExpert = "shared_experts.", sharedExpertGate = "shared_expert_gate.weight";
+    MixtureNames mixture;
 };
 
 /// Another name of a key, which counts as the key itself (the library's attribute_map).

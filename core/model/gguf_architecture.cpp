@@ -97,26 +97,27 @@ NamedTensors ofLayer(const TensorNames& names, const std::string& layer, std::st
         view.shape = {view.shape[0] * view.shape[1], view.shape[2]};
         return {{fmt::format("{}self_attn.{}_proj{}", layer, part.substr(5), ending), std::move(view)}};
     }
-    const std::string mixture = layer + names.mixture;
-    if (part == "ffn_gate_inp") return {{mixture + names.router, std::move(view)}};
-    if (part == "exp_probs_b") return {{mixture + names.choiceBias, std::move(view)}};
+    const std::string mixture = layer + names.mixture.prefix;
+    if (part == "ffn_gate_inp") return {{mixture + names.mixture.router, std::move(view)}};
+    if (part == "exp_probs_b") return {{mixture + names.mixture.choiceBias, std::move(view)}};
     if (part == "ffn_gate_inp_shexp") {
         if (view.shape.size() == 1) view.shape.insert(view.shape.begin(), 1); // a matrix of one row, stored as a list
-        return {{mixture + names.sharedExpertGate, std::move(view)}};
+        return {{mixture + names.mixture.sharedGate, std::move(view)}};
     }
     const struct {
         std::string_view gguf;
         const std::string &shared, &expert;
-    } projections[] = {{"ffn_gate", names.gate, names.expertGate},
-                       {"ffn_up", names.up, names.expertUp},
-                       {"ffn_down", names.down, names.expertDown}};
+    } projections[] = {{"ffn_gate", names.feedForward.gate, names.mixture.expert.gate},
+                       {"ffn_up", names.feedForward.up, names.mixture.expert.up},
+                       {"ffn_down", names.feedForward.down, names.mixture.expert.down}};
     for (const auto& projection : projections) {
         if (!part.starts_with(projection.gguf)) continue;
         const std::string_view kind = part.substr(projection.gguf.size());
         if (kind == "_shexp")
-            return {{fmt::format("{}{}{}{}", mixture, names.sharedExpert, projection.shared, ending), std::move(view)}};
+            return {
+                {fmt::format("{}{}{}{}", mixture, names.mixture.shared, projection.shared, ending), std::move(view)}};
         if (kind == "_exps" && view.shape.size() == 3 && view.shape.front() <= kMostExperts)
-            return expertsOf(view, mixture + names.experts, fmt::format("{}{}", projection.expert, ending));
+            return expertsOf(view, mixture + names.mixture.experts, fmt::format("{}{}", projection.expert, ending));
     }
     return {};
 }

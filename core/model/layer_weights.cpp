@@ -28,45 +28,44 @@ FeedForwardWeights cut(const WeightMatrix& gateUp, const WeightMatrix& down, int
 FeedForwardWeights readJoined(const TensorSource& tensors, const std::string& prefix, const TensorNames& names,
                               int hidden, int width) {
     return cut(tensors.matrix(prefix + names.gateUp + ".weight", 2 * width, hidden),
-               tensors.matrix(prefix + names.down + ".weight", hidden, width), 0, width, hidden);
+               tensors.matrix(prefix + names.feedForward.down + ".weight", hidden, width), 0, width, hidden);
 }
 
-FeedForwardWeights readFeedForward(const TensorSource& tensors, const std::string& prefix, const std::string& gate,
-                                   const std::string& up, const std::string& down, int hidden, int width, Bias bias) {
+FeedForwardWeights readFeedForward(const TensorSource& tensors, const std::string& prefix,
+                                   const FeedForwardNames& names, int hidden, int width, Bias bias) {
     FeedForwardWeights w;
-    w.gate = tensors.matrix(prefix + gate + ".weight", width, hidden);
-    w.up = tensors.matrix(prefix + up + ".weight", width, hidden);
-    w.down = tensors.matrix(prefix + down + ".weight", hidden, width);
-    w.gateBias = tensors.bias(bias, prefix + gate + ".bias", width);
-    w.upBias = tensors.bias(bias, prefix + up + ".bias", width);
-    w.downBias = tensors.bias(bias, prefix + down + ".bias", hidden);
+    w.gate = tensors.matrix(prefix + names.gate + ".weight", width, hidden);
+    w.up = tensors.matrix(prefix + names.up + ".weight", width, hidden);
+    w.down = tensors.matrix(prefix + names.down + ".weight", hidden, width);
+    w.gateBias = tensors.bias(bias, prefix + names.gate + ".bias", width);
+    w.upBias = tensors.bias(bias, prefix + names.up + ".bias", width);
+    w.downBias = tensors.bias(bias, prefix + names.down + ".bias", hidden);
     return w;
 }
 
 ExpertWeights readExperts(const TensorSource& tensors, const TensorNames& names, const std::string& layer,
                           const ModelConfig& c) {
     const ExpertConfig& experts = *c.experts;
-    const std::string mixture = layer + names.mixture;
+    const std::string mixture = layer + names.mixture.prefix;
     ExpertWeights w;
-    w.router = tensors.matrix(mixture + names.router, experts.count, c.hidden);
-    if (experts.choiceBias) w.choiceBias = tensors.vector(mixture + names.choiceBias, {experts.count});
+    w.router = tensors.matrix(mixture + names.mixture.router, experts.count, c.hidden);
+    if (experts.choiceBias) w.choiceBias = tensors.vector(mixture + names.mixture.choiceBias, {experts.count});
     if (!names.gateUp.empty()) {
-        const std::string list = mixture + names.experts;
+        const std::string list = mixture + names.mixture.experts;
         const WeightMatrix gateUp = tensors.stack(list + names.gateUp, experts.count, 2 * experts.width, c.hidden),
-                           down = tensors.stack(list + names.down, experts.count, c.hidden, experts.width);
+                           down = tensors.stack(list + names.feedForward.down, experts.count, c.hidden, experts.width);
         for (int e = 0; e < experts.count; ++e) w.experts.push_back(cut(gateUp, down, e, experts.width, c.hidden));
         if (experts.sharedWidth > 0)
-            w.shared = readJoined(tensors, mixture + names.sharedExpert, names, c.hidden, experts.sharedWidth);
+            w.shared = readJoined(tensors, mixture + names.mixture.shared, names, c.hidden, experts.sharedWidth);
         return w;
     }
     for (int e = 0; e < experts.count; ++e)
-        w.experts.push_back(readFeedForward(tensors, fmt::format("{}{}{}.", mixture, names.experts, e),
-                                            names.expertGate, names.expertUp, names.expertDown, c.hidden, experts.width,
-                                            c.expertBias));
+        w.experts.push_back(readFeedForward(tensors, fmt::format("{}{}{}.", mixture, names.mixture.experts, e),
+                                            names.mixture.expert, c.hidden, experts.width, c.expertBias));
     if (experts.sharedWidth > 0)
-        w.shared = readFeedForward(tensors, mixture + names.sharedExpert, names.gate, names.up, names.down, c.hidden,
+        w.shared = readFeedForward(tensors, mixture + names.mixture.shared, names.feedForward, c.hidden,
                                    experts.sharedWidth, c.feedForwardBias);
-    if (experts.sharedGate) w.sharedGate = tensors.matrix(mixture + names.sharedExpertGate, 1, c.hidden);
+    if (experts.sharedGate) w.sharedGate = tensors.matrix(mixture + names.mixture.sharedGate, 1, c.hidden);
     return w;
 }
 
@@ -118,16 +117,16 @@ void readLatent(const TensorSource& tensors, const TensorNames& names, const std
     const LatentAttention& latent = *c.latent;
     const int qWidth = c.queryHeads * c.queryDim(), down = latent.rank + latent.ropeDim;
     if (latent.queryRank > 0) {
-        w.queryDown = tensors.matrix(attention + names.queryDown + ".weight", latent.queryRank, c.hidden);
-        w.queryDownBias = tensors.bias(c.attentionBias, attention + names.queryDown + ".bias", latent.queryRank);
-        w.queryDownNorm = tensors.vector(attention + names.queryDownNorm, {latent.queryRank});
-        w.q = tensors.matrix(attention + names.queryUp + ".weight", qWidth, latent.queryRank);
+        w.queryDown = tensors.matrix(attention + names.latent.queryDown + ".weight", latent.queryRank, c.hidden);
+        w.queryDownBias = tensors.bias(c.attentionBias, attention + names.latent.queryDown + ".bias", latent.queryRank);
+        w.queryDownNorm = tensors.vector(attention + names.latent.queryDownNorm, {latent.queryRank});
+        w.q = tensors.matrix(attention + names.latent.queryUp + ".weight", qWidth, latent.queryRank);
     } else {
         w.q = tensors.matrix(attention + names.q + ".weight", qWidth, c.hidden);
     }
-    w.k = tensors.matrix(attention + names.latentDown + ".weight", down, c.hidden);
-    w.kBias = tensors.bias(c.attentionBias, attention + names.latentDown + ".bias", down);
-    w.latentNorm = tensors.vector(attention + names.latentNorm, {latent.rank});
+    w.k = tensors.matrix(attention + names.latent.down + ".weight", down, c.hidden);
+    w.kBias = tensors.bias(c.attentionBias, attention + names.latent.down + ".bias", down);
+    w.latentNorm = tensors.vector(attention + names.latent.norm, {latent.rank});
     if (tensors.has(attention + "k_b_proj.weight")) { // GGUF: apart, and the keys' part transposed already
         w.keyUp = tensors.matrix(attention + "k_b_proj.weight", c.queryHeads * latent.rank, latent.nopeDim);
         w.valueUp = tensors.matrix(attention + "v_b_proj.weight", c.queryHeads * latent.valueDim, latent.rank);
@@ -137,7 +136,8 @@ void readLatent(const TensorSource& tensors, const TensorNames& names, const std
         return;
     }
     const int perHead = latent.nopeDim + latent.valueDim;
-    const WeightMatrix up = tensors.matrix(attention + names.latentUp + ".weight", c.queryHeads * perHead, latent.rank);
+    const WeightMatrix up =
+        tensors.matrix(attention + names.latent.up + ".weight", c.queryHeads * perHead, latent.rank);
     w.keyUp = transposedKeyUp(up, latent, c.queryHeads, owned);
     const RowsOf rows(static_cast<const std::byte*>(up.data), rowBytes(up.type, up.cols));
     w.valueUp = {rows[latent.nopeDim], up.type, latent.valueDim, latent.rank};
@@ -168,9 +168,9 @@ BlockIndexerWeights readBlockIndexer(const TensorSource& tensors, const std::str
 /// The prefix of a layer's feed-forward. Files of some families name it as they name the experts of other layers.
 const std::string& feedForwardPrefix(const TensorSource& tensors, const TensorNames& names, const std::string& layer) {
     const auto isThere = [&](const std::string& prefix) {
-        return tensors.has(layer + prefix + names.gate + ".weight");
+        return tensors.has(layer + prefix + names.feedForward.gate + ".weight");
     };
-    return !isThere(names.mlp) && isThere(names.mixture) ? names.mixture : names.mlp;
+    return !isThere(names.mlp) && isThere(names.mixture.prefix) ? names.mixture.prefix : names.mlp;
 }
 
 } // namespace
@@ -204,8 +204,8 @@ LayerWeights readLayer(const TensorSource& tensors, const ModelConfig& c, int in
     else if (!names.gateUp.empty())
         w.mlp = readJoined(tensors, layer + names.mlp, names, c.hidden, c.ffn);
     else
-        w.mlp = readFeedForward(tensors, layer + feedForwardPrefix(tensors, names, layer), names.gate, names.up,
-                                names.down, c.hidden, c.ffn, c.feedForwardBias);
+        w.mlp = readFeedForward(tensors, layer + feedForwardPrefix(tensors, names, layer), names.feedForward, c.hidden,
+                                c.ffn, c.feedForwardBias);
     if (c.normsAddOne)
         for (std::vector<float>* norm :
              {&w.inputNorm, &w.postNorm, &w.queryNorm, &w.keyNorm, &w.blockIndexer.queryNorm, &w.blockIndexer.keyNorm})

@@ -25,9 +25,17 @@ namespace fs = std::filesystem;
 
 /// Mapped files and their headers.
 struct Model::Files {
+    /// Maps the weight files and reads their headers. @return those of GGUF files; empty for safetensors
+    std::vector<GgufFile> mapWeights(const ModelSource& source, const Progress& progress, const std::stop_token& stop);
+    /// Adds what `calibrate` wrote to the folder, if there is anything. asked: the calibration was asked for by name.
+    void addCalibration(const std::string& folder, bool asked);
+    std::span<const TensorTable> weightTables() const { return std::span(tensors).subspan(firstWeights, tables); }
+
     std::vector<std::unique_ptr<MappedFile>> mapped;
-    std::vector<TensorTable> tensors;
+    std::vector<TensorTable> tensors;                // in the order in which a tensor is looked for
     std::vector<std::span<const std::byte>> weights; // whole files, without the calibration beside them
+    std::size_t weightBytes = 0;
+    std::size_t firstWeights = 0, tables = 0; // of `tensors`: where those of the weight files begin; how many these are
 };
 
 namespace {
@@ -103,17 +111,20 @@ private:
     mutable std::set<std::string, std::less<>> used_;
 };
 
-/// The layer that a tensor belongs to, by its name; -1: to none.
+/// The number behind `prefix`; -1 where the name does not begin so.
+int layerBehind(std::string_view prefix, std::string_view name) {
+    int layer = 0;
+    if (!name.starts_with(prefix)) return -1;
+    const char* const begin = name.data() + prefix.size();
+    const auto [end, code] = std::from_chars(begin, name.data() + name.size(), layer);
+    return code == std::errc() && end != begin && layer >= 0 ? layer : -1;
+}
+
+/// The layer that a tensor belongs to, by its name in the files of any family; -1: to none.
 int layerOf(std::string_view name) {
-    for (const std::string_view prefix :
-         {"model.layers.", "language_model.model.layers.", "model.transformer.blocks.", "blk."}) {
-        int layer = 0;
-        if (!name.starts_with(prefix)) continue;
-        const char* const begin = name.data() + prefix.size();
-        const auto [end, code] = std::from_chars(begin, name.data() + name.size(), layer);
-        if (code == std::errc() && end != begin && layer >= 0) return layer;
-    }
-    return -1;
+    for (const Architecture& each : architectures())
+        if (const int layer = layerBehind(each.names.layers, name); layer >= 0) return layer;
+    return layerBehind("blk.", name); // GGUF
 }
 
 /// Whether a tensor is of the same module as another one: "lm_head.bias" as "lm_head.weight".
@@ -199,13 +210,8 @@ TextFiles Model::loadText(const std::string& nameOrPath) {
     return readTextFiles(fs::is_directory(path, ignored) ? path : path.parent_path());
 }
 
-std::shared_ptr<const Model> Model::load(const std::string& nameOrPath, const Progress& progress, std::stop_token stop,
-                                         const std::string& calibration) try {
-    report(progress, 0.0, "reading the configuration");
-    throwIfCancelled(stop);
-    const ModelSource source = findModel(nameOrPath);
-    auto files = std::make_unique<Files>();
-    std::size_t fileBytes = 0;
+std::vector<GgufFile> Model::Files::mapWeights(const ModelSource& source, const Progress& progress,
+                                               const std::stop_token& stop) {
     std::vector<GgufFile> parts;
     for (std::size_t i = 0; i < source.weightFiles.size(); ++i) {
         const double share = 1 / double(source.weightFiles.size());
@@ -214,36 +220,43 @@ std::shared_ptr<const Model> Model::load(const std::string& nameOrPath, const Pr
         };
         within(0, "mapping the weights");
         throwIfCancelled(stop);
-        const auto bytes = files->mapped.emplace_back(std::make_unique<MappedFile>(source.weightFiles[i]))->bytes();
-        fileBytes += bytes.size();
-        files->weights.push_back(bytes);
+        const auto bytes = mapped.emplace_back(std::make_unique<MappedFile>(source.weightFiles[i]))->bytes();
+        weightBytes += bytes.size();
+        weights.push_back(bytes);
         if (source.gguf)
             parts.emplace_back(bytes, source.weightFiles[i], within, stop);
         else
-            files->tensors.push_back(SafetensorsFile(bytes, source.weightFiles[i]));
+            tensors.push_back(SafetensorsFile(bytes, source.weightFiles[i]));
     }
-    if (source.gguf) files->tensors.push_back(ggufTensors(parts));
-    refuseDuplicates(files->tensors);
-    std::size_t firstWeights = 0; // of the tables
-    const std::size_t weightTables = files->tensors.size();
-    // What `calibrate` learns about a bundled model is kept in a folder of the user.
-    const std::string learned = !calibration.empty() ? calibration : source.embedded ? "" : source.folder.string();
-    const fs::path forecast = fs::path(learned) / kForecastFile;
-    if (std::error_code ignored; !learned.empty() && fs::exists(forecast, ignored)) {
-        const auto bytes = files->mapped.emplace_back(std::make_unique<MappedFile>(forecast.string()))->bytes();
+    if (source.gguf) tensors.push_back(ggufTensors(parts));
+    refuseDuplicates(tensors);
+    tables = tensors.size();
+    return parts;
+}
+
+void Model::Files::addCalibration(const std::string& folder, bool asked) {
+    const fs::path forecast = fs::path(folder) / kForecastFile;
+    if (std::error_code ignored; !folder.empty() && fs::exists(forecast, ignored)) {
+        const auto bytes = mapped.emplace_back(std::make_unique<MappedFile>(forecast.string()))->bytes();
         // A calibration that was asked for by name goes before the checkpoint's own tensors; one that merely lies
         // beside them goes after.
-        files->tensors.insert(calibration.empty() ? files->tensors.end() : files->tensors.begin(),
-                              SafetensorsFile(bytes, forecast.string()));
-        firstWeights = calibration.empty() ? 0 : 1;
-    } else if (!calibration.empty() && !fs::is_directory(learned, ignored)) {
-        throw Error(ErrorKind::BadInput, fmt::format("{} is no folder", learned),
+        tensors.insert(asked ? tensors.begin() : tensors.end(), SafetensorsFile(bytes, forecast.string()));
+        firstWeights = asked ? 1 : 0;
+    } else if (asked && !fs::is_directory(folder, ignored)) {
+        throw Error(ErrorKind::BadInput, fmt::format("{} is no folder", folder),
                     "give the folder that kvscope-cli calibrate wrote to");
     }
+}
+
+namespace {
+
+/// What the model's files say of its configuration, with notes on what is not used. parts: of a GGUF model; weights:
+/// the first table of its tensors.
+ModelConfig configOf(const ModelSource& source, const std::vector<GgufFile>& parts, const TensorTable& weights) {
     std::vector<std::string> unreadMetadata;
-    ModelConfig config = ModelConfig::parse(
-        source.gguf ? ggufConfigJson(parts, files->tensors[firstWeights], &unreadMetadata) : source.configText,
-        source.configOrigin, source.gguf ? ConfigSource::Gguf : ConfigSource::Checkpoint);
+    ModelConfig config =
+        ModelConfig::parse(source.gguf ? ggufConfigJson(parts, weights, &unreadMetadata) : source.configText,
+                           source.configOrigin, source.gguf ? ConfigSource::Gguf : ConfigSource::Checkpoint);
     if (!unreadMetadata.empty())
         config.notes.push_back(
             fmt::format("nothing here reads these keys of the file's metadata: {}", listedKeys(unreadMetadata)));
@@ -255,6 +268,30 @@ std::shared_ptr<const Model> Model::load(const std::string& nameOrPath, const Pr
     const fs::path generation = source.folder / "generation_config.json";
     if (std::error_code ignored; !source.folder.empty() && fs::exists(generation, ignored))
         addGenerationConfig(textOfFile(generation), generation.string(), config);
+    return config;
+}
+
+/// The path under which the model is found again: absolute where there is such a path, else as it was given.
+std::string pathOf(const ModelSource& source, const std::string& nameOrPath) {
+    if (source.embedded) return source.name;
+    std::error_code failure;
+    std::string path = fs::absolute(modelPath(nameOrPath), failure).lexically_normal().string();
+    return failure ? nameOrPath : path;
+}
+
+} // namespace
+
+std::shared_ptr<const Model> Model::load(const std::string& nameOrPath, const Progress& progress, std::stop_token stop,
+                                         const std::string& calibration) try {
+    report(progress, 0.0, "reading the configuration");
+    throwIfCancelled(stop);
+    const ModelSource source = findModel(nameOrPath);
+    auto files = std::make_unique<Files>();
+    const std::vector<GgufFile> parts = files->mapWeights(source, progress, stop);
+    // What `calibrate` learns about a bundled model is kept in a folder of the user.
+    const std::string learned = !calibration.empty() ? calibration : source.embedded ? "" : source.folder.string();
+    files->addCalibration(learned, !calibration.empty());
+    const ModelConfig config = configOf(source, parts, files->tensors[files->firstWeights]);
     report(progress, 0.3, "reading the tokenizer");
     throwIfCancelled(stop);
     // Before anything is made for every token that the configuration claims.
@@ -265,17 +302,14 @@ std::shared_ptr<const Model> Model::load(const std::string& nameOrPath, const Pr
     model->name_ = source.name;
     model->folder_ = learned;
     model->embedded_ = source.embedded;
-    std::error_code failure; // then the path is the one that was given
-    model->path_ =
-        source.embedded ? source.name : fs::absolute(modelPath(nameOrPath), failure).lexically_normal().string();
-    if (failure) model->path_ = nameOrPath;
+    model->path_ = pathOf(source, nameOrPath);
     model->files_ = std::move(files);
-    model->fileBytes_ = fileBytes;
+    model->fileBytes_ = model->files_->weightBytes;
     const Tensors tensors(model->files_->tensors, source.weightsOrigin);
     model->readWeights(tensors, progress, stop);
     std::vector<std::string> unused;
-    for (std::size_t i = firstWeights; i < firstWeights + weightTables; ++i)
-        for (std::string& name : tensors.unused(model->files_->tensors[i]))
+    for (const TensorTable& table : model->files_->weightTables())
+        for (std::string& name : tensors.unused(table))
             // The converter's factors of RoPE are part of the configuration.
             if (!source.gguf || !name.starts_with("rope_f")) unused.push_back(std::move(name));
     for (std::string& note : accountFor(unused, architectureOf(config).names, config.layers, source.weightsOrigin))

@@ -287,7 +287,7 @@ ModelConfig ModelConfig::parse(std::string_view text, const std::string& origin,
     } else {
         readHeads(reader, config);
     }
-    if (converted) // its tensors say it
+    if (converted) // a GGUF file's tensors say which biases there are
         config.attentionBias = config.outputBias = config.feedForwardBias = config.expertBias = Bias::WherePresent;
     config.check(origin); // before anything is computed from the sizes
     const bool interleaved =

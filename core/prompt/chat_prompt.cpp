@@ -4,15 +4,14 @@
 
 namespace kvscope {
 
-std::string chatPrompt(const TextFiles& text, const std::string& model, const std::string& message,
-                       const std::string& system) {
+std::string chatPrompt(const TextFiles& text, const std::string& model, const ChatQuestion& question) {
     if (!text.chatProblem.empty()) throw Error(ErrorKind::Unsupported, text.chatProblem);
     if (!text.chat)
         throw Error(ErrorKind::Unsupported, model + " has no chat template: it continues texts",
                     "leave the chat template off, or choose a chat model");
     std::vector<ChatMessage> messages;
-    if (!system.empty()) messages.push_back({"system", system});
-    messages.push_back({"user", message});
+    if (!question.system.empty()) messages.push_back({"system", question.system});
+    messages.push_back({"user", question.message});
     return text.chat->render(messages);
 }
 

@@ -53,11 +53,11 @@ public:
                                                                      context.maxTokensOf(sequence), digest);
     }
 
-    void prompt(const PromptChunk& chunk) override {
-        if (chunk.first + chunk.n < chunk.promptTokens) return;
-        const QueryExtents queryAt = context_.queries(chunk.n);
-        const float* last = chunk.rows.q + queryAt.first(chunk.n - 1);
-        lastQueries_.of(chunk).assign(last, last + queryAt.under(0));
+    void prompt(const PromptPiece& piece) override {
+        if (piece.first + piece.n < piece.promptTokens) return;
+        const QueryExtents queryAt = context_.queries(piece.n);
+        const float* last = piece.rows.q + queryAt.first(piece.n - 1);
+        lastQueries_.of(piece).assign(last, last + queryAt.under(0));
     }
     void promptDone(LayerId layer, RowId sequence, int tokens, std::vector<PrefetchRequest>& seeds) override;
     void append(std::span<HeadStep> heads) override {

@@ -25,7 +25,7 @@ public:
                   select::ChannelRule::ProductOfMaxima),
           headAt_(context.heads()), heads_(headAt_.size()), lastQueries_(context) {}
 
-    void prompt(const PromptChunk& chunk) override;
+    void prompt(const PromptPiece& piece) override;
     void promptDone(LayerId layer, RowId sequence, int tokens, std::vector<PrefetchRequest>& seeds) override;
     void append(std::span<HeadStep> heads) override {
         for (HeadStep& item : heads) item.head->index.append(item.rows.key, item.rows.score);
@@ -77,12 +77,12 @@ void AsyncTls::chooseCandidates(HeadStep& item, std::vector<float>& scores, std:
     blocks = item.wanted;
 }
 
-void AsyncTls::prompt(const PromptChunk& chunk) {
-    labels_.prompt(chunk);
-    if (chunk.first + chunk.n < chunk.promptTokens) return;
-    const QueryExtents queryAt = context_.queries(chunk.n);
-    const float* last = chunk.rows.q + queryAt.first(chunk.n - 1);
-    lastQueries_.of(chunk).assign(last, last + queryAt.under(0));
+void AsyncTls::prompt(const PromptPiece& piece) {
+    labels_.prompt(piece);
+    if (piece.first + piece.n < piece.promptTokens) return;
+    const QueryExtents queryAt = context_.queries(piece.n);
+    const float* last = piece.rows.q + queryAt.first(piece.n - 1);
+    lastQueries_.of(piece).assign(last, last + queryAt.under(0));
 }
 
 /// Chooses the first step's candidates by the query of the last prompt token. They stay on the device, where they were

@@ -88,6 +88,14 @@ std::vector<Parameter> denoisingParameters() {
          "nats",
          "Sum of entropies that entropy_bounded allows.",
          {}},
+        choice("prompt_mask", "text",
+               "Mask ids in a prompt. text: tokens like any other, which are never rewritten; denoise: masks, so that "
+               "denoising begins with the block that holds the first one.",
+               {"text", "denoise"}),
+        choice("trim_end", "yes",
+               "Tokens behind an end of text, in the block that holds it. yes: they are recorded and not part of the "
+               "generated text; no: they are part of it.",
+               {"yes", "no"}),
     };
 }
 
@@ -211,6 +219,8 @@ DenoiseOptions denoiseOptions(const ParameterValues& values) {
     options.strategy = strategyOf(values.text("strategy"));
     options.threshold = values.number("threshold");
     options.entropyBound = values.number("entropy_bound");
+    options.promptMasks = values.text("prompt_mask") == "denoise";
+    options.trimEnd = values.text("trim_end") == "yes";
     options.tiles = values.has("tile");
     options.pages = options.tiles || values.has("page");
     if (!options.pages) return options;

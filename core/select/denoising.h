@@ -30,6 +30,7 @@ struct DenoiseOptions {
     int steps = 16; // a block's tokens are written in so many forwards at most, but for EntropyBounded
     Unmasking strategy = Unmasking::LowConfidenceDynamic;
     double threshold = 0.9, entropyBound = 0.35;
+    bool promptMasks = false, trimEnd = true; // see BlockRunRules
 
     bool pages = false; // active tokens attend to chosen pages of the prefix; false: all tokens attend to all of it
     bool everyToken = false; // every token is active in every sparse forward (Quest)
@@ -58,12 +59,12 @@ struct DenoiseOptions {
 
 namespace select {
 
-/// The parameters of the denoising loop: block, steps, strategy, threshold, entropy_bound.
+/// The parameters of the denoising loop: block, steps, strategy, threshold, entropy_bound, prompt_mask, trim_end.
 std::vector<Parameter> denoisingParameters();
-/// Those parameters, with the ones of pages: budget, page, first, final; for LoSA also active, active_threshold,
-/// active_set.
+/// The parameters of the loop and those of a choice of pages: budget, page, first, final; for LoSA also active,
+/// active_threshold, active_set.
 std::vector<Parameter> pageDenoisingParameters(bool activeSets);
-/// Those of the loop with budget, tile, skip, scale, final.
+/// The parameters of the loop and those of masks of tiles: budget, tile, skip, scale, final.
 std::vector<Parameter> tileDenoisingParameters();
 
 /// `values` resolved for the model: `steps` 0 stands for the block's length. @throws Error(BadInput) where they

@@ -20,11 +20,11 @@ public:
                 scores.reserve(Elements(context.maxTokensOf(sequence)));
     }
 
-    void prompt(const PromptChunk& chunk) override {
-        const Extents<int, KvHeadId> scoreAt(chunk.n, context_.shape.kvHeads);
-        for (int token = 0; token < chunk.n; ++token)
+    void prompt(const PromptPiece& piece) override {
+        const Extents<int, KvHeadId> scoreAt(piece.n, context_.shape.kvHeads);
+        for (int token = 0; token < piece.n; ++token)
             for (const KvHeadId g : context_.kvHeads())
-                add(of(chunk.layer, chunk.sequence, g), chunk.rows.score[scoreAt.offset(token, g)]);
+                add(of(piece.layer, piece.sequence, g), piece.rows.score[scoreAt.offset(token, g)]);
     }
     void append(std::span<HeadStep> heads) override {
         for (const HeadStep& item : heads) add(of(item.layer, item.sequence, item.kvHead), item.rows.score);

@@ -18,7 +18,7 @@ public:
           labels_(context, std::max(1, context.shape.dim / values.integer("group_factor")), bits_,
                   select::ChannelRule::MeanProduct) {}
 
-    void prompt(const PromptChunk& chunk) override { labels_.prompt(chunk); }
+    void prompt(const PromptPiece& piece) override { labels_.prompt(piece); }
     void promptDone(LayerId layer, RowId sequence, int tokens, std::vector<PrefetchRequest>&) override {
         labels_.promptDone(layer, sequence, tokens);
     }

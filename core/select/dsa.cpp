@@ -29,7 +29,7 @@ class Dsa final : public Selector {
 public:
     Dsa(const SelectorContext& context, const ParameterValues& values);
 
-    void attendPrompt(const PromptChunk& chunk) override;
+    void attendPrompt(const PromptPiece& piece) override;
     void promptDone(LayerId layer, RowId sequence, int tokens, std::vector<PrefetchRequest>&) override;
     void append(std::span<HeadStep> heads) override;
     void score(std::span<HeadStep> heads) override;
@@ -45,11 +45,11 @@ private:
         std::vector<std::int32_t> tokens;
         std::vector<float> scores;
     };
-    bool isShared(LayerId layer) const { // its choice is another layer's too
+    bool isShared(LayerId layer) const { // the next layer attends to what this one chose
         return int(layer) + 1 < context_.shape.layers && !index_.runsIn(next(layer));
     }
-    void choosePrompt(const PromptChunk& chunk, int position, std::vector<std::int32_t>& tokens);
-    void attendQueries(const PromptChunk& chunk, int first, int count);
+    void choosePrompt(const PromptPiece& piece, int position, std::vector<std::int32_t>& tokens);
+    void attendQueries(const PromptPiece& piece, int first, int count);
     std::span<std::int32_t> keptOf(RowId sequence, int position);
 
     const SelectorContext context_;
@@ -92,57 +92,57 @@ std::span<std::int32_t> Dsa::keptOf(RowId sequence, int position) {
 
 /// Lists the tokens that the query at `position` attends to: the best ones by the layer's indexer or, in a layer
 /// without one, those that the layer before chose.
-void Dsa::choosePrompt(const PromptChunk& chunk, int position, std::vector<std::int32_t>& tokens) {
-    if (!index_.runsIn(chunk.layer)) {
-        const std::span<const std::int32_t> kept = keptOf(chunk.sequence, position);
+void Dsa::choosePrompt(const PromptPiece& piece, int position, std::vector<std::int32_t>& tokens) {
+    if (!index_.runsIn(piece.layer)) {
+        const std::span<const std::int32_t> kept = keptOf(piece.sequence, position);
         tokens.assign(kept.begin(), kept.end());
         return;
     }
     const TokenRange visible{0, position + 1};
-    index_.score(position - chunk.first, visible.end, scores_);
+    index_.score(position - piece.first, visible.end, scores_);
     select::bestTokens({&visible, 1}, scores_, budget_, order_, tokens);
-    if (isShared(chunk.layer)) std::copy(tokens.begin(), tokens.end(), keptOf(chunk.sequence, position).begin());
+    if (isShared(piece.layer)) std::copy(tokens.begin(), tokens.end(), keptOf(piece.sequence, position).begin());
 }
 
-void Dsa::attendPrompt(const PromptChunk& chunk) {
-    if (index_.runsIn(chunk.layer)) {
-        index_.append(chunk.layer, chunk.sequence, chunk.first, chunk.n, chunk.rows.input);
-        index_.ask(chunk.layer, chunk.sequence, chunk.first, chunk.n, chunk.rows.input, chunk.rows.queryLatent);
-        if (isShared(chunk.layer) && chunk.promptTokens > budget_)
-            promptChosen_[chunk.sequence].resize(Elements(chunk.promptTokens - budget_, budget_));
+void Dsa::attendPrompt(const PromptPiece& piece) {
+    if (index_.runsIn(piece.layer)) {
+        index_.append(piece.layer, piece.sequence, piece.first, piece.n, piece.rows.input);
+        index_.ask(piece.layer, piece.sequence, piece.first, piece.n, piece.rows.input, piece.rows.queryLatent);
+        if (isShared(piece.layer) && piece.promptTokens > budget_)
+            promptChosen_[piece.sequence].resize(Elements(piece.promptTokens - budget_, budget_));
     }
-    if (chunk.first + chunk.n <= budget_) // every query sees at most as many tokens as it may choose
-        context_.kernels.prefillAttention(full_.of(chunk));
+    if (piece.first + piece.n <= budget_) // every query sees at most as many tokens as it may choose
+        context_.kernels.prefillAttention(full_.of(piece));
     else
-        for (int first = 0; first < chunk.n; first += kAttendedTogether)
-            attendQueries(chunk, first, std::min(kAttendedTogether, chunk.n - first));
+        for (int first = 0; first < piece.n; first += kAttendedTogether)
+            attendQueries(piece, first, std::min(kAttendedTogether, piece.n - first));
 }
 
-/// Attends with `count` queries of the chunk, from its row `first` on.
-void Dsa::attendQueries(const PromptChunk& chunk, int first, int count) {
-    const QueryExtents queryAt = context_.queries(chunk.n), outAt = context_.outputs(chunk.n);
+/// Attends with `count` queries of the piece, from its row `first` on.
+void Dsa::attendQueries(const PromptPiece& piece, int first, int count) {
+    const QueryExtents queryAt = context_.queries(piece.n), outAt = context_.outputs(piece.n);
     for (int i = 0; i < count; ++i) {
-        const int position = chunk.first + first + i;
-        if (position >= budget_) choosePrompt(chunk, position, tokens_[i]);
+        const int position = piece.first + first + i;
+        if (position >= budget_) choosePrompt(piece, position, tokens_[i]);
     }
     context_.kernels.forEach(count, [&](int i) {
-        const int position = chunk.first + first + i;
+        const int position = piece.first + first + i;
         if (position < budget_)
-            select::storeViews(context_, chunk.layer, chunk.sequence, kOnlyHead, {0, position + 1}, views_[i]);
+            select::storeViews(context_, piece.layer, piece.sequence, kOnlyHead, {0, position + 1}, views_[i]);
         else
-            select::packStored(context_, chunk.layer, chunk.sequence, kOnlyHead, tokens_[i], packed_[i], views_[i]);
+            select::packStored(context_, piece.layer, piece.sequence, kOnlyHead, tokens_[i], packed_[i], views_[i]);
     });
     std::vector<AttentionItem> items;
     for (int i = 0; i < count; ++i) {
         const std::vector<KvBlockView>& views = views_[i];
-        items.push_back({chunk.rows.q + queryAt.first(first + i), views.data(), std::int32_t(views.size()),
-                         chunk.rows.out + outAt.first(first + i), nullptr});
+        items.push_back({piece.rows.q + queryAt.first(first + i), views.data(), std::int32_t(views.size()),
+                         piece.rows.out + outAt.first(first + i), nullptr});
     }
     const KvShape& shape = context_.shape;
     context_.kernels.blockAttention({context_.group(), shape.dim, context_.spec.blockSize, shape.dim, shape.valueDim,
                                      context_.rules.scale, context_.spec.bias.scale, items, shape.valueDim});
-    if (chunk.first + first + count == chunk.promptTokens && chunk.promptTokens > budget_)
-        lastChosen_[layerAt_.offset(chunk.sequence, chunk.layer)] = tokens_[count - 1];
+    if (piece.first + first + count == piece.promptTokens && piece.promptTokens > budget_)
+        lastChosen_[layerAt_.offset(piece.sequence, piece.layer)] = tokens_[count - 1];
 }
 
 /// Fills the device buffer with the tokens that the prompt's last token chose.
@@ -233,7 +233,7 @@ std::vector<MemoryNeed> dsaMemoryOnGpu(const MethodUse& use, ContextLength lengt
         MemoryNeed keys =
             select::indexOf("index_keys", "the indexer's keys", Per::Row,
                             select::LightningIndex::keyBytes(use.config, s.blocks * use.spec.blockSize) / 2);
-        keys.layers = LayerSet::None; // it counts all layers, of which not every one has an indexer
+        keys.layers = LayerSet::None; // keyBytes counts all layers that have an indexer
         needs.push_back(keys);
     }
     if (!use.offload) return needs;
@@ -260,7 +260,7 @@ std::vector<MemoryNeed> dsaMemory(const MethodUse& use, ContextLength length) {
     if (!config.indexer) return needs; // a shape without weights
     MemoryNeed keys = select::indexOf("index_keys", "the indexer's keys", Per::Row,
                                       select::LightningIndex::keyBytes(config, s.tokens));
-    keys.layers = LayerSet::None; // it counts all layers, of which not every one has an indexer
+    keys.layers = LayerSet::None; // keyBytes counts all layers that have an indexer
     needs.push_back(keys);
     const std::int64_t rows = std::min(length.prompt, kScoredPiece);
     needs.push_back(select::scratchOf("index_queries", "the indexer's queries", Lifetime::Session, Per::One,

@@ -12,6 +12,8 @@
 namespace kvscope::select {
 namespace {
 
+constexpr const char *kAhead = "ahead", *kByQuery = "none", *kByForecast = "forecast";
+
 class ForecastSelector final : public LookaheadSelector {
 public:
     using LookaheadSelector::LookaheadSelector;
@@ -43,20 +45,22 @@ private:
 
 Parameter ahead() {
     return {
-        "ahead",
+        kAhead,
         ParameterType::Choice,
-        "none",
+        kByQuery,
         0,
         0,
         "",
         "When blocks are chosen. none: by each layer's own query, which waits for what it misses. forecast: a layer "
         "early, by the Forecast heads of the layer before in place of the query's score, so that blocks travel while "
         "that layer runs; other blocks may be chosen, so the text may differ.",
-        {"none", "forecast"}};
+        {kByQuery, kByForecast}};
 }
 
+ForecastSetting aheadByForecast() { return {kAhead, kByForecast, kByQuery}; }
+
 bool choosesByForecast(const ParameterValues& values) {
-    return values.has("ahead") && values.text("ahead") == "forecast";
+    return values.has(kAhead) && values.text(kAhead) == kByForecast;
 }
 
 std::unique_ptr<Selector> forecastSelector(const SelectorContext& context) {
@@ -65,8 +69,7 @@ std::unique_ptr<Selector> forecastSelector(const SelectorContext& context) {
 
 Abilities forecastAbilities(const MethodUse& use) {
     Abilities a = usualAbilities(use.backend);
-    a.input = a.scores = a.sparsePrompt = true;
-    a.quantisedKv = use.backend == Backend::Cpu;
+    a.input = a.scores = a.sparsePrompt = a.quantisedKv = true;
     a.prompt = use.spec.sparsePrefill;
     a.ahead = Ahead::NextLayer;
     return a;

@@ -11,8 +11,13 @@
 
 namespace kvscope::select {
 
+/// What a checkpoint must have for the Forecast, in words.
+inline constexpr const char* kForecastHeads = "Forecast heads (self_attn.q_future_proj.weight)";
+
 /// "ahead", none or forecast: whether a layer chooses by its own query or by the Forecast of the layer before.
 Parameter ahead();
+/// What a method that has the parameter ahead() declares as MethodEntry::forecast.
+ForecastSetting aheadByForecast();
 /// Whether these parameters have "ahead" and choose by the Forecast.
 bool choosesByForecast(const ParameterValues& values);
 

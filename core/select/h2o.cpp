@@ -23,7 +23,7 @@ public:
           recentRatio_(values.number("recent_ratio")), headAt_(context.heads()), heads_(headAt_.size()),
           promptMass_(context), full_(context_) {}
 
-    void attendPrompt(const PromptChunk& chunk) override;
+    void attendPrompt(const PromptPiece& piece) override;
     void promptDone(LayerId layer, RowId sequence, int tokens, std::vector<PrefetchRequest>&) override;
     void append(std::span<HeadStep> heads) override {
         for (const HeadStep& item : heads) {
@@ -60,18 +60,18 @@ private:
 
 /// Does full attention, and then goes over the keys a second time to add up the attention that every token received:
 /// the sum of a softmax is known only after the first pass.
-void H2o::attendPrompt(const PromptChunk& chunk) {
-    const Elements heads(context_.rules.queryHeads), queries(chunk.n, heads);
-    PromptMass& masses = promptMass_.of(chunk);
+void H2o::attendPrompt(const PromptPiece& piece) {
+    const Elements heads(context_.rules.queryHeads), queries(piece.n, heads);
+    PromptMass& masses = promptMass_.of(piece);
     masses.resize(heads);
     std::vector<double*> received;
     for (auto& mass : masses) {
-        mass.resize(Elements(chunk.promptTokens));
+        mass.resize(Elements(piece.promptTokens));
         received.push_back(mass.data());
     }
     maxima_.resize(queries);
     sums_.resize(queries);
-    PrefillAttentionArgs args = full_.of(chunk);
+    PrefillAttentionArgs args = full_.of(piece);
     args.maxima = maxima_.data();
     args.sums = sums_.data();
     context_.kernels.prefillAttention(args);

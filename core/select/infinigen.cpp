@@ -30,7 +30,7 @@ public:
         : LookaheadSelector(context), dims_(std::size_t(dims)), warmUp_(warmUp), headAt_(context.heads()),
           heads_(headAt_.size()) {}
 
-    void prompt(const PromptChunk& chunk) override;
+    void prompt(const PromptPiece& piece) override;
     void promptDone(LayerId layer, RowId sequence, int tokens, std::vector<PrefetchRequest>&) override;
     void append(std::span<HeadStep> heads) override;
 
@@ -52,17 +52,17 @@ private:
     std::vector<PartialKeys> heads_;
 };
 
-void InfinigenSelector::prompt(const PromptChunk& chunk) {
+void InfinigenSelector::prompt(const PromptPiece& piece) {
     const std::size_t dim = std::size_t(context_.shape.dim), group = std::size_t(context_.group());
-    const QueryExtents queryAt = context_.queries(chunk.n);
-    const int upTo = std::min(chunk.n, warmUp_ - chunk.first);
-    if (!context_.plans[chunk.layer].sparse || upTo <= 0) return;
+    const QueryExtents queryAt = context_.queries(piece.n);
+    const int upTo = std::min(piece.n, warmUp_ - piece.first);
+    if (!context_.plans[piece.layer].sparse || upTo <= 0) return;
     context_.forEachKvHead([&](KvHeadId g) {
-        auto& gram = keysOf(chunk.layer, chunk.sequence, g).gram;
+        auto& gram = keysOf(piece.layer, piece.sequence, g).gram;
         gram.resize(dim * dim);
         std::vector<double> mean(dim);
         for (int token = 0; token < upTo; ++token) {
-            const float* q = chunk.rows.q + queryAt.first(token, g);
+            const float* q = piece.rows.q + queryAt.first(token, g);
             for (std::size_t c = 0; c < dim; ++c) {
                 mean[c] = 0;
                 for (std::size_t h = 0; h < group; ++h) mean[c] += double(q[h * dim + c]) / double(group);

@@ -32,7 +32,7 @@ public:
           heads_(headAt_.size()), promptQueries_(context), chosen_(context.sequences() * context.rules.queryHeads),
           unions_(context.sequences() * context.shape.kvHeads), attended_(chosen_.size()) {}
 
-    void prompt(const PromptChunk& chunk) override;
+    void prompt(const PromptPiece& piece) override;
     void promptDone(LayerId layer, RowId sequence, int tokens, std::vector<PrefetchRequest>&) override;
     void append(std::span<HeadStep> heads) override;
     void lookAhead(std::span<HeadStep> heads, std::vector<PrefetchRequest>& requests) override;
@@ -72,11 +72,11 @@ private:
     Numbered<AlignedBuffer<float>> gathered_; // [item * group + head]
 };
 
-void InfinigenToken::prompt(const PromptChunk& chunk) {
-    if (!context_.plans[chunk.layer].sparse) return;
-    auto& queries = promptQueries_.of(chunk);
-    queries.reserve(context_.queries(chunk.promptTokens).size());
-    queries.insert(queries.end(), chunk.rows.q, chunk.rows.q + context_.queries(chunk.n).size());
+void InfinigenToken::prompt(const PromptPiece& piece) {
+    if (!context_.plans[piece.layer].sparse) return;
+    auto& queries = promptQueries_.of(piece);
+    queries.reserve(context_.queries(piece.promptTokens).size());
+    queries.insert(queries.end(), piece.rows.q, piece.rows.q + context_.queries(piece.n).size());
 }
 
 /// @return the directions of a query head, [columns, dim]: of the right singular vectors of its first warmUp_ queries

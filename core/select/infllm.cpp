@@ -22,11 +22,11 @@ class InfLlm final : public Selector {
 public:
     InfLlm(const SelectorContext& context, const ParameterValues& values);
 
-    void attendPrompt(const PromptChunk& chunk) override;
-    void prompt(const PromptChunk& chunk) override {
+    void attendPrompt(const PromptPiece& piece) override;
+    void prompt(const PromptPiece& piece) override {
         if (together_ > 0) return;
-        keepKeys(chunk, chunk.first, chunk.first + chunk.n);
-        read(chunk, chunk.first, chunk.first + chunk.n);
+        keepKeys(piece, piece.first, piece.first + piece.n);
+        read(piece, piece.first, piece.first + piece.n);
     }
     void promptDone(LayerId layer, RowId sequence, int tokens, std::vector<PrefetchRequest>&) override;
     void append(std::span<HeadStep> heads) override {
@@ -55,11 +55,11 @@ private:
         return std::max(firstBlock, std::max(0, position + 1 - budget_.localTokens) / context_.spec.blockSize);
     }
     void keep(Head& head, int position, const float* plainKey);
-    void keepKeys(const PromptChunk& chunk, int begin, int end);
-    void read(const PromptChunk& chunk, int begin, int end);
-    void attendPiece(const PromptChunk& chunk, int begin, int end);
-    void choosePiece(const PromptChunk& chunk, int begin, int end);
-    void place(HeadStep& item, const PromptChunk& chunk, int position, KvHeadId kvHead) const;
+    void keepKeys(const PromptPiece& piece, int begin, int end);
+    void read(const PromptPiece& piece, int begin, int end);
+    void attendTogether(const PromptPiece& piece, int begin, int end);
+    void chooseTogether(const PromptPiece& piece, int begin, int end);
+    void place(HeadStep& item, const PromptPiece& piece, int position, KvHeadId kvHead) const;
     void rotateFixed(std::span<HeadStep> heads);
     void represent(Head& head, int blocks);
     void rankCached(std::span<const HeadStep> heads, int first);
@@ -96,7 +96,7 @@ private:
     Extents<int, int> lseAt_;
     std::vector<AttentionItem> items_;
     // A prompt: its tokens as if they were steps, and their mean query [kvHeads, group, dim].
-    Numbered<HeadStep> promptSteps_, pieceSteps_;
+    Numbered<HeadStep> promptSteps_, togetherSteps_;
     std::vector<float> meanQuery_;
 };
 
@@ -164,33 +164,33 @@ void InfLlm::represent(Head& head, int blocks) {
     }
 }
 
-void InfLlm::keepKeys(const PromptChunk& chunk, int begin, int end) {
-    const KeyExtents keyAt = context_.keys(chunk.n);
+void InfLlm::keepKeys(const PromptPiece& piece, int begin, int end) {
+    const KeyExtents keyAt = context_.keys(piece.n);
     context_.forEachKvHead([&](KvHeadId g) {
-        Head& head = of(chunk.layer, chunk.sequence, g);
+        Head& head = of(piece.layer, piece.sequence, g);
         for (int position = begin; position < end; ++position)
-            keep(head, position, chunk.rows.plainK + keyAt.first(position - chunk.first, g));
+            keep(head, position, piece.rows.plainK + keyAt.first(position - piece.first, g));
     });
 }
 
 /// Adds to `mass` the attention that the prompt tokens [begin, end) gave to the tokens of their local windows.
-void InfLlm::read(const PromptChunk& chunk, int begin, int end) {
-    const QueryExtents queryAt = context_.queries(chunk.n);
+void InfLlm::read(const PromptPiece& piece, int begin, int end) {
+    const QueryExtents queryAt = context_.queries(piece.n);
     const int size = context_.spec.blockSize;
     context_.kernels.forEach(context_.rules.queryHeads, [&](int h) {
         const KvHeadId g{h / context_.group()};
         const int inGroup = h % context_.group();
-        Head& head = of(chunk.layer, chunk.sequence, g);
+        Head& head = of(piece.layer, piece.sequence, g);
         auto& mass = head.mass[inGroup];
         auto& logits = logits_[h];
         mass.resize(end, 0.0);
         std::vector<KvBlockView> views;
         for (int position = begin; position < end; ++position) {
-            const int firstToken = context_.rules.firstTokenOf(chunk.layer, position);
+            const int firstToken = context_.rules.firstTokenOf(piece.layer, position);
             const int oldest = std::max(firstToken, firstLocal(position, firstToken / size) * size);
-            select::storeViews(context_, chunk.layer, chunk.sequence, g, {oldest, position + 1}, views);
+            select::storeViews(context_, piece.layer, piece.sequence, g, {oldest, position + 1}, views);
             logits.resize(position + 1 - oldest);
-            const float* q = chunk.rows.q + queryAt.first(position - chunk.first, g, inGroup);
+            const float* q = piece.rows.q + queryAt.first(position - piece.first, g, inGroup);
             select::attentionLogits(views, q, context_.shape.dim, size, context_.rules.scale, context_.spec.bias.scale,
                                     logits.data());
             select::softmax(logits);
@@ -278,53 +278,54 @@ void InfLlm::choose(std::span<HeadStep> heads) {
     }
 }
 
-/// Reads the prompt in pieces. The tokens of a piece share one choice of blocks, which their mean query makes among the
-/// blocks outside the local window of the piece's first token. Each token attends to its own local window at true
-/// distances, and at the fixed distance to the chosen blocks and to the blocks that left the window within the piece.
-void InfLlm::attendPrompt(const PromptChunk& chunk) {
-    for (int begin = chunk.first; begin < chunk.first + chunk.n;) {
-        const int end = std::min(chunk.first + chunk.n, (begin / together_ + 1) * together_);
-        keepKeys(chunk, begin,
-                 end); // before attending, because tokens of the piece can be far from its last tokens
-        attendPiece(chunk, begin, end);
-        read(chunk, begin, end);
+/// Reads the piece in runs of at most together_ tokens. The tokens of a run share one choice of blocks, which their
+/// mean query makes among the blocks outside the local window of the run's first token. Each token attends to its own
+/// local window at true distances, and at the fixed distance to the chosen blocks and to the blocks that left the
+/// window within the run.
+void InfLlm::attendPrompt(const PromptPiece& piece) {
+    for (int begin = piece.first; begin < piece.first + piece.n;) {
+        const int end = std::min(piece.first + piece.n, (begin / together_ + 1) * together_);
+        // Before attending, because the first tokens of the run can be far from its last ones.
+        keepKeys(piece, begin, end);
+        attendTogether(piece, begin, end);
+        read(piece, begin, end);
         begin = end;
     }
 }
 
-void InfLlm::choosePiece(const PromptChunk& chunk, int begin, int end) {
-    const QueryExtents queryAt = context_.queries(chunk.n);
+void InfLlm::chooseTogether(const PromptPiece& piece, int begin, int end) {
+    const QueryExtents queryAt = context_.queries(piece.n);
     meanQuery_.assign(queryAt.under(0), 0.f);
-    for (int i = begin - chunk.first; i < end - chunk.first; ++i) {
-        const float* q = chunk.rows.plainQ + queryAt.first(i);
+    for (int i = begin - piece.first; i < end - piece.first; ++i) {
+        const float* q = piece.rows.plainQ + queryAt.first(i);
         for (std::size_t c = 0; c < meanQuery_.size(); ++c) meanQuery_[c] += q[c] / float(end - begin);
     }
-    pieceSteps_.resize(context_.shape.kvHeads);
+    togetherSteps_.resize(context_.shape.kvHeads);
     for (const KvHeadId g : context_.kvHeads()) {
-        HeadStep& item = pieceSteps_[index(g)];
-        place(item, chunk, begin, g);
+        HeadStep& item = togetherSteps_[index(g)];
+        place(item, piece, begin, g);
         item.rows.plainQ = meanQuery_.data() + queryAt.first(0, g);
-        represent(of(chunk.layer, chunk.sequence, g), firstLocal(begin, item.firstBlock));
+        represent(of(piece.layer, piece.sequence, g), firstLocal(begin, item.firstBlock));
     }
-    score(pieceSteps_);
-    choose(pieceSteps_);
+    score(togetherSteps_);
+    choose(togetherSteps_);
 }
 
-void InfLlm::place(HeadStep& item, const PromptChunk& chunk, int position, KvHeadId kvHead) const {
-    item.layer = chunk.layer;
-    item.sequence = chunk.sequence;
+void InfLlm::place(HeadStep& item, const PromptPiece& piece, int position, KvHeadId kvHead) const {
+    item.layer = piece.layer;
+    item.sequence = piece.sequence;
     item.kvHead = kvHead;
     item.position = position;
-    item.firstToken = context_.rules.firstTokenOf(chunk.layer, position);
+    item.firstToken = context_.rules.firstTokenOf(piece.layer, position);
     item.firstBlock = item.firstToken / context_.spec.blockSize;
 }
 
-void InfLlm::attendPiece(const PromptChunk& chunk, int begin, int end) {
+void InfLlm::attendTogether(const PromptPiece& piece, int begin, int end) {
     constexpr int kTokens = 64; // attended together
     const int kvHeads = context_.shape.kvHeads, size = context_.spec.blockSize;
     const BlockLayout& layout = context_.cache.layout();
-    const QueryExtents queryAt = context_.queries(chunk.n), outAt = context_.outputs(chunk.n);
-    choosePiece(chunk, begin, end);
+    const QueryExtents queryAt = context_.queries(piece.n), outAt = context_.outputs(piece.n);
+    chooseTogether(piece, begin, end);
     reserve(kTokens * kvHeads);
     promptSteps_.resize(kTokens * kvHeads);
     for (int first = begin; first < end; first += kTokens) {
@@ -332,16 +333,16 @@ void InfLlm::attendPiece(const PromptChunk& chunk, int begin, int end) {
         context_.kernels.forEach(steps.count(), [&](int i) {
             HeadStep& item = steps[i];
             const KvHeadId g{i % kvHeads};
-            const int position = first + i / kvHeads, row = position - chunk.first;
-            place(item, chunk, position, g);
-            item.rows.q = chunk.rows.q + queryAt.first(row, g);
-            item.rows.plainQ = chunk.rows.plainQ + queryAt.first(row, g);
-            item.rows.out = chunk.rows.out + outAt.first(row, g);
-            item.selected = pieceSteps_[index(g)].selected;
+            const int position = first + i / kvHeads, row = position - piece.first;
+            place(item, piece, position, g);
+            item.rows.q = piece.rows.q + queryAt.first(row, g);
+            item.rows.plainQ = piece.rows.plainQ + queryAt.first(row, g);
+            item.rows.out = piece.rows.out + outAt.first(row, g);
+            item.selected = togetherSteps_[index(g)].selected;
             std::erase_if(item.selected, [&](const SelectedBlock& block) { return block.block < item.firstBlock; });
             for (int block = std::max(begin / size + 1, item.firstBlock); block <= position / size; ++block)
                 item.selected.push_back({block, Origin::Window, 0});
-            const KvHead& head = context_.cache.head(chunk.sequence, chunk.layer, g);
+            const KvHead& head = context_.cache.head(piece.sequence, piece.layer, g);
             item.views.clear();
             for (const SelectedBlock& block : item.selected)
                 item.views.push_back(layout.view(context_.cache.storeBlock(head, BlockId{block.block}),
@@ -594,7 +595,7 @@ MethodEntry infLlmMethod() {
     entry.parameters = infLlmParameters();
     entry.make = [](const ParameterValues& values, const ModelConfig& config) {
         SelectionSpec spec = select::commonSpec(values, config);
-        spec.sparsePrefill = false; // its own, see attendPrompt
+        spec.sparsePrefill = false; // attendPrompt reads the prompt sparsely, not the engine
         const ContextBudget budget(values);
         spec.budget = {budget.initBlocks, budget.localBlocks, false, budget.topk, 0};
         spec.deviceSlots = budget.initBlocks + budget.localBlocks + budget.cached;

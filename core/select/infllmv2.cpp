@@ -140,7 +140,7 @@ MethodEntry infllmV2Method() {
         a.sparsePrompt = a.quantisedKv = use.backend == Backend::Cpu;
         return a;
     };
-    entry.takesForecast = select::choosesByForecast;
+    entry.forecast = select::aheadByForecast();
     entry.memory = [](const MethodUse& use, ContextLength length) -> std::vector<MemoryNeed> {
         if (!select::choosesByForecast(use.values)) return {};
         return select::forecastMemory(use, length);

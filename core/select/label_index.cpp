@@ -13,11 +13,11 @@ LabelIndex::LabelIndex(const SelectorContext& context, int channels, int bits, C
             head.labels = LabelCache(std::size_t(count_), bits, context.maxTokensOf(sequence));
 }
 
-void LabelIndex::prompt(const PromptChunk& chunk) {
+void LabelIndex::prompt(const PromptPiece& piece) {
     if (calibrated_) return;
-    ChannelObserver& observer = observers_.of(chunk);
-    if (chunk.first == 0) observer = ChannelObserver(context_.shape, context_.group());
-    observer.observe(chunk.rows, chunk.n);
+    ChannelObserver& observer = observers_.of(piece);
+    if (piece.first == 0) observer = ChannelObserver(context_.shape, context_.group());
+    observer.observe(piece.rows, piece.n);
 }
 
 void LabelIndex::promptDone(LayerId layer, RowId sequence, int tokens) {

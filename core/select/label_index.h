@@ -17,7 +17,7 @@ class LabelIndex {
 public:
     LabelIndex(const SelectorContext& context, int channels, int bits, ChannelRule rule);
 
-    void prompt(const PromptChunk& chunk);
+    void prompt(const PromptPiece& piece);
     /// Picks the channels and labels the prompt's keys.
     void promptDone(LayerId layer, RowId sequence, int tokens);
     void append(std::span<HeadStep> heads);

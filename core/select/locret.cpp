@@ -28,7 +28,7 @@ public:
           stabilizers_(values.integer("stabilizers")), local_(values.integer("local_len")), headAt_(context.heads()),
           heads_(headAt_.size()), views_(context.shape.kvHeads), gathered_(views_.size()) {}
 
-    void attendPrompt(const PromptChunk& chunk) override;
+    void attendPrompt(const PromptPiece& piece) override;
     void promptDone(LayerId layer, RowId sequence, int, std::vector<PrefetchRequest>&) override {
         for (const KvHeadId g : context_.kvHeads()) evict(of(layer, sequence, g), stabilizers_);
     }
@@ -43,8 +43,8 @@ private:
     Head& of(LayerId layer, RowId sequence, KvHeadId kvHead) { return heads_[headAt_.offset(sequence, layer, kvHead)]; }
     void scoreRows(LayerId layer, const float* q, const float* k, const float* v, int n);
     void evict(Head& head, int recent) const;
-    void attendPiece(const PromptChunk& chunk, int begin, int end);
-    void gather(const PromptChunk& chunk, KvHeadId kvHead, int tokens);
+    void attendPiece(const PromptPiece& piece, int begin, int end);
+    void gather(const PromptPiece& piece, KvHeadId kvHead, int tokens);
 
     const SelectorContext context_;
     const select::RetainingHeads weights_;
@@ -91,22 +91,22 @@ void Locret::evict(Head& head, int recent) const {
 }
 
 /// Every prompt token attends to its own chunk and to the tokens that were kept of the chunks before.
-void Locret::attendPrompt(const PromptChunk& chunk) {
-    for (int begin = chunk.first; begin < chunk.first + chunk.n;) {
-        const int end = std::min(chunk.first + chunk.n, (begin / chunk_ + 1) * chunk_);
+void Locret::attendPrompt(const PromptPiece& piece) {
+    for (int begin = piece.first; begin < piece.first + piece.n;) {
+        const int end = std::min(piece.first + piece.n, (begin / chunk_ + 1) * chunk_);
         if (begin > 0 && begin % chunk_ == 0)
-            for (const KvHeadId g : context_.kvHeads()) evict(of(chunk.layer, chunk.sequence, g), stabilizers_);
-        attendPiece(chunk, begin, end);
+            for (const KvHeadId g : context_.kvHeads()) evict(of(piece.layer, piece.sequence, g), stabilizers_);
+        attendPiece(piece, begin, end);
         begin = end;
     }
 }
 
 /// Attends with the tokens [begin, end), which belong to one of the method's chunks, and scores them.
-void Locret::attendPiece(const PromptChunk& chunk, int begin, int end) {
-    const QueryExtents queryAt = context_.queries(chunk.n), outAt = context_.outputs(chunk.n);
-    const KeyExtents keyAt = context_.keys(chunk.n);
+void Locret::attendPiece(const PromptPiece& piece, int begin, int end) {
+    const QueryExtents queryAt = context_.queries(piece.n), outAt = context_.outputs(piece.n);
+    const KeyExtents keyAt = context_.keys(piece.n);
     const int size = context_.spec.blockSize, ownChunk = begin / chunk_ * chunk_;
-    context_.forEachKvHead([&](KvHeadId g) { gather(chunk, g, ownChunk); });
+    context_.forEachKvHead([&](KvHeadId g) { gather(piece, g, ownChunk); });
     Numbered<std::vector<KvBlockView>> lists(kQueriesTogether * context_.shape.kvHeads);
     std::vector<AttentionItem> items;
     for (int first = begin; first < end; first += kQueriesTogether) {
@@ -114,10 +114,10 @@ void Locret::attendPiece(const PromptChunk& chunk, int begin, int end) {
         for (int position = first; position < std::min(end, first + kQueriesTogether); ++position)
             for (const KvHeadId g : context_.kvHeads()) {
                 auto& list = lists[items.size()];
-                const int oldest = context_.rules.firstTokenOf(chunk.layer, position);
+                const int oldest = context_.rules.firstTokenOf(piece.layer, position);
                 const auto own = TokenRange{std::max(ownChunk, oldest), position + 1};
-                select::storeViews(context_, chunk.layer, chunk.sequence, g, own, list);
-                const auto& kept = of(chunk.layer, chunk.sequence, g).tokens;
+                select::storeViews(context_, piece.layer, piece.sequence, g, own, list);
+                const auto& kept = of(piece.layer, piece.sequence, g).tokens;
                 const auto& packed = views_[index(g)];
                 const int hidden = int(std::lower_bound(kept.begin(), kept.end(), oldest) - kept.begin());
                 for (std::size_t b = std::size_t(hidden / size); b < packed.size(); ++b) {
@@ -125,37 +125,37 @@ void Locret::attendPiece(const PromptChunk& chunk, int begin, int end) {
                     if (b == std::size_t(hidden / size)) view.begin = hidden % size;
                     if (view.begin < view.tokens) list.push_back(view);
                 }
-                const int row = position - chunk.first;
-                items.push_back({chunk.rows.q + queryAt.first(row, g), list.data(), std::int32_t(list.size()),
-                                 chunk.rows.out + outAt.first(row, g), nullptr});
+                const int row = position - piece.first;
+                items.push_back({piece.rows.q + queryAt.first(row, g), list.data(), std::int32_t(list.size()),
+                                 piece.rows.out + outAt.first(row, g), nullptr});
             }
         context_.kernels.blockAttention({context_.group(), context_.shape.dim, size, context_.shape.dim,
                                          context_.shape.valueDim, context_.rules.scale, context_.spec.bias.scale, items,
                                          context_.shape.valueDim});
     }
     for (const KvHeadId g : context_.kvHeads()) {
-        Head& head = of(chunk.layer, chunk.sequence, g);
-        const int most = std::min(budget_ + chunk_, context_.maxTokensOf(chunk.sequence));
+        Head& head = of(piece.layer, piece.sequence, g);
+        const int most = std::min(budget_ + chunk_, context_.maxTokensOf(piece.sequence));
         head.tokens.reserve(most);
         head.scores.reserve(most);
     }
-    const int from = begin - chunk.first;
-    scoreRows(chunk.layer, chunk.rows.plainQ + queryAt.first(from), chunk.rows.plainK + keyAt.first(from),
-              chunk.rows.v + keyAt.first(from), end - begin);
+    const int from = begin - piece.first;
+    scoreRows(piece.layer, piece.rows.plainQ + queryAt.first(from), piece.rows.plainK + keyAt.first(from),
+              piece.rows.v + keyAt.first(from), end - begin);
     const Extents<int, KvHeadId> scoreAt(end - begin, context_.shape.kvHeads);
     for (int position = begin; position < end; ++position)
         for (const KvHeadId g : context_.kvHeads()) {
-            Head& head = of(chunk.layer, chunk.sequence, g);
+            Head& head = of(piece.layer, piece.sequence, g);
             head.tokens.push_back(position);
             head.scores.push_back(scores_[scoreAt.offset(position - begin, g)]);
         }
 }
 
 /// Packs the tokens before position `tokens` that the head keeps into blocks.
-void Locret::gather(const PromptChunk& chunk, KvHeadId kvHead, int tokens) {
-    const std::vector<std::int32_t>& kept = of(chunk.layer, chunk.sequence, kvHead).tokens;
+void Locret::gather(const PromptPiece& piece, KvHeadId kvHead, int tokens) {
+    const std::vector<std::int32_t>& kept = of(piece.layer, piece.sequence, kvHead).tokens;
     const int count = int(std::lower_bound(kept.begin(), kept.end(), tokens) - kept.begin());
-    select::packStored(context_, chunk.layer, chunk.sequence, kvHead,
+    select::packStored(context_, piece.layer, piece.sequence, kvHead,
                        NumberedSpan<const std::int32_t>(kept).first(count), gathered_[index(kvHead)],
                        views_[index(kvHead)]);
 }
@@ -267,7 +267,7 @@ MethodEntry locretMethod() {
     entry.abilities = [](const MethodUse& use) {
         Abilities a = select::usualAbilities(use.backend);
         a.plain = a.prompt = a.promptAttention = true;
-        a.latent = false; // it scores values of their own
+        a.latent = false; // latent attention has no values apart from keys that the heads could score
         a.headNorms = use.backend == Backend::Cpu;
         return a;
     };

@@ -14,17 +14,17 @@ void LookaheadSelector::rotate(float* x, int n, int heads, std::span<const std::
     select::rotateRows(context_, x, n, heads, ropeRows);
 }
 
-/// With sparse prefill: predicts the next layer's queries of all tokens of the chunk, and keeps them until that layer
+/// With sparse prefill: predicts the next layer's queries of all tokens of the piece, and keeps them until that layer
 /// attends.
-void LookaheadSelector::prompt(const PromptChunk& chunk) {
-    const LayerId target = next(chunk.layer);
+void LookaheadSelector::prompt(const PromptPiece& piece) {
+    const LayerId target = next(piece.layer);
     if (!context_.plans.sparse(target)) return;
-    const Extents<int, int> keptAt(chunk.promptTokens, queryWidth());
-    auto& kept = prompt_[index(chunk.sequence)];
+    const Extents<int, int> keptAt(piece.promptTokens, queryWidth());
+    auto& kept = prompt_[index(piece.sequence)];
     kept.resize(keptAt.size());
-    ropeRows_.resize(chunk.n);
-    std::iota(ropeRows_.begin(), ropeRows_.end(), context_.rope.first(int(chunk.sequence)) + chunk.first);
-    predict(target, false, chunk.rows.input, chunk.n, ropeRows_, kept.data() + keptAt.first(chunk.first));
+    ropeRows_.resize(piece.n);
+    std::iota(ropeRows_.begin(), ropeRows_.end(), context_.rope.first(int(piece.sequence)) + piece.first);
+    predict(target, false, piece.rows.input, piece.n, ropeRows_, kept.data() + keptAt.first(piece.first));
 }
 
 void LookaheadSelector::promptDone(LayerId layer, RowId sequence, int, std::vector<PrefetchRequest>&) {

@@ -16,7 +16,7 @@ class LookaheadSelector : public Selector {
 public:
     explicit LookaheadSelector(const SelectorContext& context);
 
-    void prompt(const PromptChunk& chunk) override;
+    void prompt(const PromptPiece& piece) override;
     void promptDone(LayerId layer, RowId sequence, int tokens, std::vector<PrefetchRequest>&) override;
     void append(std::span<HeadStep> heads) override;
     void score(std::span<HeadStep> heads) override;

@@ -66,8 +66,8 @@ struct MethodEntry {
     std::string summary; // one or two sentences for the form and docs
     bool needsEvictionHead = false;
     bool needsForecastHeads = false;
-    /// Whether these parameters choose by the model's Forecast heads. Null: none of the method's do.
-    bool (*takesForecast)(const ParameterValues& values) = nullptr;
+    /// How a method that does without Forecast heads chooses by them where the model has them; nothing: it never does.
+    std::optional<ForecastSetting> forecast;
     bool (*hasOwnWeights)(const Model&) = nullptr; // for weights that only this method knows
     /// For a method that a checkpoint is trained with, whose indexer it brings: whether this one does. Null: none is
     /// needed.
@@ -77,7 +77,6 @@ struct MethodEntry {
         denoisingParameters;                 // in their place, on block-diffusion models; empty: it does not run there
     std::vector<Parameter> canvasParameters; // on models that denoise a canvas; empty: it does not run there
     std::vector<Parameter> shiftedCanvasParameters; // on those of them that read a token from the position before it
-    bool canvasesOnCuda = true;                     // false: it denoises canvases on the CPU backend alone
     bool decodesTokens = true;                      // false: it runs on models that denoise alone
     bool blocksTravel = true;                       // false: no block ever crosses the link, with offloading as without
     SelectionSpec (*make)(const ParameterValues& values, const ModelConfig& config) = nullptr;
@@ -108,6 +107,10 @@ struct MethodEntry {
     DeviceSelectorMaker deviceMaker(const ParameterValues& values) const {
         return hasSelector(values) ? onDevice.make : nullptr;
     }
+    /// Whether the method chooses by Forecast heads under these parameters, and does without them under others.
+    bool takesForecast(const ParameterValues& values) const {
+        return forecast && values.has(forecast->key) && values.text(forecast->key) == forecast->with;
+    }
     /// A method without a selector of its own runs wherever the common kernels do.
     bool runsOnCuda() const { return makeSelector == nullptr || onDevice.exists; }
 };
@@ -122,7 +125,7 @@ const MethodEntry* knownMethod(std::string_view name);
 std::string methodTitle(std::string_view name);
 /// The parameters that the method has on a model.
 const std::vector<Parameter>& parametersFor(const MethodEntry& method, const ModelConfig& config);
-/// Those of a model that denoises; empty: the method does not run there.
+/// The parameters that the method has on models that denoise so; empty: it does not run on them.
 const std::vector<Parameter>& denoisingParametersFor(const MethodEntry& method, const BlockDiffusion& diffusion);
 /// Declared defaults, overridden by what the checkpoint's configuration says (Parameter::scale).
 ParameterValues resolveDefaults(const MethodEntry& method, const ModelConfig& config);

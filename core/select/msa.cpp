@@ -24,13 +24,13 @@ public:
         : context_(context), index_(context_), full_(context_), itemAt_(kQueriesAtOnce, context.shape.kvHeads),
           steps_(itemAt_.size()), views_(itemAt_.size()) {}
 
-    void attendPrompt(const PromptChunk& chunk) override;
+    void attendPrompt(const PromptPiece& piece) override;
     void append(std::span<HeadStep> heads) override;
     void score(std::span<HeadStep> heads) override;
     void choose(std::span<HeadStep> heads) override;
 
 private:
-    void attendQueries(const PromptChunk& chunk, int first, int count);
+    void attendQueries(const PromptPiece& piece, int first, int count);
 
     const SelectorContext context_;
     select::IndexedBlocks index_;
@@ -41,26 +41,26 @@ private:
     std::vector<std::vector<KvBlockView>> views_;
 };
 
-void Msa::attendPrompt(const PromptChunk& chunk) {
-    index_.append(chunk.layer, chunk.sequence, chunk.first, chunk.n, chunk.rows.input);
+void Msa::attendPrompt(const PromptPiece& piece) {
+    index_.append(piece.layer, piece.sequence, piece.first, piece.n, piece.rows.input);
     // A query before this position sees no more blocks than it may choose.
     const int sparseFrom = context_.spec.budgetBlocks() * context_.spec.blockSize;
-    if (chunk.first + chunk.n <= sparseFrom) {
-        context_.kernels.prefillAttention(full_.of(chunk));
+    if (piece.first + piece.n <= sparseFrom) {
+        context_.kernels.prefillAttention(full_.of(piece));
         return;
     }
-    index_.ask(chunk.layer, chunk.sequence, chunk.first, chunk.n, chunk.rows.input);
-    for (int first = 0; first < chunk.n; first += kQueriesAtOnce)
-        attendQueries(chunk, first, std::min(kQueriesAtOnce, chunk.n - first));
+    index_.ask(piece.layer, piece.sequence, piece.first, piece.n, piece.rows.input);
+    for (int first = 0; first < piece.n; first += kQueriesAtOnce)
+        attendQueries(piece, first, std::min(kQueriesAtOnce, piece.n - first));
 }
 
-/// Attends with `count` queries of the chunk, from its row `first` on.
-void Msa::attendQueries(const PromptChunk& chunk, int first, int count) {
-    const QueryExtents queryAt = context_.queries(chunk.n), outAt = context_.outputs(chunk.n);
+/// Attends with `count` queries of the piece, from its row `first` on.
+void Msa::attendQueries(const PromptPiece& piece, int first, int count) {
+    const QueryExtents queryAt = context_.queries(piece.n), outAt = context_.outputs(piece.n);
     const int size = context_.spec.blockSize;
     std::vector<AttentionItem> items;
     for (int i = 0; i < count; ++i) {
-        const int row = first + i, position = chunk.first + row;
+        const int row = first + i, position = piece.first + row;
         index_.multiply(row, position + 1);
         context_.forEachKvHead([&](KvHeadId g) {
             const std::size_t at = itemAt_.offset(i, g);
@@ -68,15 +68,15 @@ void Msa::attendQueries(const PromptChunk& chunk, int first, int count) {
             step.position = position;
             index_.score(g, step.queryAware);
             chooseBlocks(context_.spec, step);
-            select::storeViews(context_, chunk.layer, chunk.sequence, g, {0, position + 1}, views_[at]);
+            select::storeViews(context_, piece.layer, piece.sequence, g, {0, position + 1}, views_[at]);
             for (std::size_t b = 0; b < step.wanted.size(); ++b) // ascending: no view is read after it was written
                 views_[at][b] = views_[at][std::size_t(step.wanted[b])];
             views_[at].resize(step.wanted.size());
         });
         for (const KvHeadId g : context_.kvHeads()) {
             const std::vector<KvBlockView>& views = views_[itemAt_.offset(i, g)];
-            items.push_back({chunk.rows.q + queryAt.first(row, g), views.data(), std::int32_t(views.size()),
-                             chunk.rows.out + outAt.first(row, g), nullptr});
+            items.push_back({piece.rows.q + queryAt.first(row, g), views.data(), std::int32_t(views.size()),
+                             piece.rows.out + outAt.first(row, g), nullptr});
         }
     }
     const KvShape& shape = context_.shape;
@@ -138,7 +138,7 @@ std::vector<MemoryNeed> msaMemory(const MethodUse& use, ContextLength length) {
     const std::int64_t bytes = s.gpu ? select::IndexedBlocks::keyBytes(use.config, s.blocks * use.spec.blockSize) / 2
                                      : select::IndexedBlocks::keyBytes(use.config, s.tokens);
     MemoryNeed keys = select::indexOf("index_keys", "the indexer's keys", Per::Row, bytes);
-    keys.layers = LayerSet::None; // it counts all layers, of which not every one has an indexer
+    keys.layers = LayerSet::None; // keyBytes counts all layers that have an indexer
     if (s.gpu) return {keys};
     const std::int64_t rows = std::min(length.prompt, kPieceTokens);
     return {keys,

@@ -48,7 +48,7 @@ MethodEntry nosaMethod() {
         spec.budget.queryAgnostic = select::remainingBlocks(values, spec, spec.budget.queryAware);
         return spec;
     };
-    entry.takesForecast = select::choosesByForecast;
+    entry.forecast = select::aheadByForecast();
     entry.isDataWith = [](const ParameterValues& values) { return !select::choosesByForecast(values); };
     entry.makeSelector = [](const ParameterValues& values,
                             const SelectorContext& context) -> std::unique_ptr<Selector> {

@@ -51,6 +51,11 @@ struct Parameter {
     }
 };
 
+/// The choice of a parameter under which a method chooses by the model's Forecast heads, and the one without them.
+struct ForecastSetting {
+    std::string key, with, without;
+};
+
 /// Values by key, always as checked text. Missing keys mean the declared default.
 class ParameterValues {
 public:

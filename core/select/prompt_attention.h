@@ -16,7 +16,7 @@ public:
 
     /// @return arguments for Kernels::prefillAttention, valid until the next call. They write to the piece's
     /// `rows.out`.
-    PrefillAttentionArgs of(const PromptChunk& chunk);
+    PrefillAttentionArgs of(const PromptPiece& piece);
 
 private:
     const SelectorContext& context_;

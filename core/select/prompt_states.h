@@ -16,10 +16,10 @@ public:
     explicit PromptStates(const SelectorContext& context)
         : stateAt_(context.sequences(), context.shape.layers), states_(stateAt_.size()) {}
 
-    /// The state of the chunk's prompt in the chunk's layer. The first piece makes a new one.
-    State& of(const PromptChunk& chunk) {
-        State& state = at(chunk.layer, chunk.sequence);
-        if (chunk.first == 0) state = {};
+    /// The state of the piece's prompt in the piece's layer. The first piece makes a new one.
+    State& of(const PromptPiece& piece) {
+        State& state = at(piece.layer, piece.sequence);
+        if (piece.first == 0) state = {};
         return state;
     }
     /// Moves the state of a row and layer out of here, when the layer is read.

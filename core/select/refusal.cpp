@@ -23,8 +23,6 @@ std::optional<Reason> reasonAgainst(const MethodEntry& method, const MethodUse& 
     const bool cuda = use.backend == Backend::Cuda;
     if (use.config.diffusion && denoisingParametersFor(method, *use.config.diffusion).empty())
         return Reason{fmt::format("does not run on {}", deniedModels(*use.config.diffusion)), {}};
-    if (use.config.diffusion && use.config.diffusion->canvas && !denoisingReach(method, use.backend).canvases)
-        return Reason{"denoises a canvas on the CPU only", {}};
     const KvType own = ownKvType(use.backend), wanted = use.kvType.value_or(own);
     if (use.config.diffusion && wanted != own)
         return Reason{fmt::format("denoises with KV blocks of type {} alone", nameOf(own)),
@@ -93,8 +91,7 @@ DenoisingReach denoisingReach(const MethodEntry& method, Backend backend) {
     DenoisingReach reach;
     const std::vector<Parameter>& parameters = method.denoisingParameters;
     reach.blocks = !parameters.empty();
-    reach.canvases = (!method.canvasParameters.empty() || !method.shiftedCanvasParameters.empty()) &&
-                     (backend == Backend::Cpu || method.canvasesOnCuda);
+    reach.canvases = !method.canvasParameters.empty() || !method.shiftedCanvasParameters.empty();
     reach.prefixOnHost =
         backend == Backend::Cpu && std::any_of(parameters.begin(), parameters.end(),
                                                [](const Parameter& parameter) { return parameter.key == "page"; });

@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/nearest_name.h"
 #include "core/model/model.h"
+#include "core/select/forecast.h"
 
 #include <array>
 #include <fmt/format.h>
@@ -94,13 +95,12 @@ bool hasWeightsFor(const MethodEntry& method, const Model& model) {
 }
 
 std::optional<Error> findLack(const MethodEntry& method, const ParameterValues& values, const Model& model) {
-    if (method.takesForecast == nullptr || !method.takesForecast(values) || model.hasForecastHeads())
-        return std::nullopt;
+    if (!method.takesForecast(values) || model.hasForecastHeads()) return std::nullopt;
+    const auto& [key, with, without] = *method.forecast;
     return Error(ErrorKind::Unsupported,
-                 fmt::format("method {} with ahead=forecast needs Forecast heads (self_attn.q_future_proj.weight), and "
-                             "{} has none",
-                             method.name, model.name()),
-                 "use ahead=none, or learn them with kvscope-cli calibrate");
+                 fmt::format("method {} with {}={} needs {}, and {} has none", method.name, key, with,
+                             select::kForecastHeads, model.name()),
+                 fmt::format("use {}={}, or learn them with kvscope-cli calibrate", key, without));
 }
 
 Abilities dataAbilities(const SelectionSpec& spec) {

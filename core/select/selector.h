@@ -58,11 +58,11 @@ struct SelectorContext {
 };
 
 /// n consecutive prompt tokens of one sequence in one layer; their keys and values are in the store already.
-struct PromptChunk {
+struct PromptPiece {
     LayerId layer{};
     RowId sequence{};
     int first = 0, n = 0;
-    int promptTokens = 0; // of the whole prompt: the chunk is the last one when first + n reaches it
+    int promptTokens = 0; // of the whole prompt: the piece is the last one when first + n reaches it
     TokenRows rows;
 };
 
@@ -70,11 +70,11 @@ class Selector {
 public:
     virtual ~Selector() = default;
 
-    /// Attention over a chunk of a prompt where a method has its own (Abilities::promptAttention): writes rows.out.
-    virtual void attendPrompt(const PromptChunk&) {}
-    /// Called for every chunk in every layer, after the chunk's attention. Chunks of other prompts may come between
+    /// Attention over a piece of a prompt where a method has its own (Abilities::promptAttention): writes rows.out.
+    virtual void attendPrompt(const PromptPiece&) {}
+    /// Called for every piece in every layer, after the piece's attention. Pieces of other prompts may come between
     /// those of a prompt, see prompt_states.h.
-    virtual void prompt(const PromptChunk&) {}
+    virtual void prompt(const PromptPiece&) {}
     /// Called when a layer has read the whole prompt. May name blocks that get slots now: they were computed on the
     /// device and stay there.
     virtual void promptDone(LayerId, RowId, int /*tokens*/, std::vector<PrefetchRequest>&) {}

@@ -29,7 +29,7 @@ public:
           rank_(rankOf(values.integer("rank"), width_)), layerAt_(context.sequences(), context.shape.layers),
           headAt_(context.heads()), layers_(layerAt_.size()), heads_(headAt_.size()), prompts_(context) {}
 
-    void prompt(const PromptChunk& chunk) override;
+    void prompt(const PromptPiece& piece) override;
     void promptDone(LayerId layer, RowId sequence, int tokens, std::vector<PrefetchRequest>&) override;
     void score(std::span<HeadStep> heads) override {
         forEachItem(context_.kernels, heads, [&](HeadStep& item) {
@@ -84,12 +84,12 @@ private:
     std::vector<std::int32_t> rebuiltRows_;
 };
 
-void ShadowKv::prompt(const PromptChunk& chunk) {
-    const QueryExtents queryAt = context_.queries(chunk.n);
-    Prompt& prompt = prompts_.of(chunk);
-    prompt.keys.reserve(context_.keys(chunk.promptTokens).size());
-    prompt.keys.insert(prompt.keys.end(), chunk.rows.plainK, chunk.rows.plainK + context_.keys(chunk.n).size());
-    const float* last = chunk.rows.q + queryAt.first(chunk.n - 1);
+void ShadowKv::prompt(const PromptPiece& piece) {
+    const QueryExtents queryAt = context_.queries(piece.n);
+    Prompt& prompt = prompts_.of(piece);
+    prompt.keys.reserve(context_.keys(piece.promptTokens).size());
+    prompt.keys.insert(prompt.keys.end(), piece.rows.plainK, piece.rows.plainK + context_.keys(piece.n).size());
+    const float* last = piece.rows.q + queryAt.first(piece.n - 1);
     prompt.lastQuery.assign(last, last + queryAt.under(0));
 }
 
@@ -394,7 +394,7 @@ MethodEntry shadowKvMethod() {
     entry.abilities = [](const MethodUse& use) {
         Abilities a = select::usualAbilities(use.backend);
         a.plain = a.prompt = a.scores = a.ownKeys = true;
-        a.latent = false; // it rebuilds keys, which hold the values there
+        a.latent = false; // latent keys hold the values, and ShadowKV rebuilds keys only nearly
         return a;
     };
     entry.attendsAtMost = [](const MethodUse& use, ContextLength length) { // and what fills no chunk

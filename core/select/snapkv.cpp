@@ -23,7 +23,7 @@ public:
           kernel_(values.integer("pooling_kernel")), average_(values.text("pooling") == "avg"),
           headAt_(context.heads()), heads_(headAt_.size()), queries_(context) {}
 
-    void prompt(const PromptChunk& chunk) override;
+    void prompt(const PromptPiece& piece) override;
     void promptDone(LayerId layer, RowId sequence, int tokens, std::vector<PrefetchRequest>&) override {
         const std::vector<float> queries = queries_.take(layer, sequence);
         context_.forEachKvHead([&](KvHeadId g) { vote(queries, layer, sequence, g, tokens); });
@@ -63,13 +63,13 @@ private:
     select::PromptStates<std::vector<float>> queries_; // [window, queryHeads, dim], the prompt's last token last
 };
 
-void SnapKv::prompt(const PromptChunk& chunk) {
-    const QueryExtents from = context_.queries(chunk.n), to = context_.queries(window_);
-    auto& queries = queries_.of(chunk);
+void SnapKv::prompt(const PromptPiece& piece) {
+    const QueryExtents from = context_.queries(piece.n), to = context_.queries(window_);
+    auto& queries = queries_.of(piece);
     queries.resize(to.size());
-    for (int i = 0; i < chunk.n; ++i) {
-        const int row = chunk.first + i - (chunk.promptTokens - window_);
-        if (row >= 0) std::copy_n(chunk.rows.q + from.first(i), from.under(0), queries.data() + to.first(row));
+    for (int i = 0; i < piece.n; ++i) {
+        const int row = piece.first + i - (piece.promptTokens - window_);
+        if (row >= 0) std::copy_n(piece.rows.q + from.first(i), from.under(0), queries.data() + to.first(row));
     }
 }
 

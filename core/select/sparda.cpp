@@ -27,7 +27,7 @@ MethodEntry spardaMethod() {
     entry.name = "sparda";
     entry.title = "SparDA";
     entry.source = "SparDA: Sparse Decoupled Attention for Efficient Long-Context LLM Inference";
-    entry.needs = "Forecast heads (self_attn.q_future_proj.weight)";
+    entry.needs = select::kForecastHeads;
     entry.needsForecastHeads = true;
     entry.summary = "A trained projection of each layer's input chooses the next layer's blocks, which travel while "
                     "this layer attends and runs its feed-forward. Only layer 0 waits for its own.";

@@ -23,7 +23,6 @@ MethodEntry sparsedMethod() {
     entry.denoisingParameters = entry.parameters;
     entry.canvasParameters = select::tileCanvasParameters(false);
     entry.shiftedCanvasParameters = select::tileCanvasParameters(true);
-    entry.canvasesOnCuda = false;
     entry.decodesTokens = false;
     entry.hasOwnWeights = [](const Model& model) { return model.config().diffusion.has_value(); };
     entry.blocksTravel = false;

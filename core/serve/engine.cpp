@@ -81,7 +81,7 @@ RowTransfers transfersOf(const SchedulerOptions& options) {
 /// How many prompt tokens the segment reads in the layer in which it ends.
 int tokensOfLastLayer(const PrefillSegment& segment, bool chunks, int promptTokens) {
     if (chunks) return segment.to.token - segment.from.token;
-    const bool within = segment.to.token > 0; // it ends before its layer does
+    const bool within = segment.to.token > 0; // the segment ends before its last layer does
     const int last = within ? segment.to.layer : segment.to.layer - 1;
     return (within ? segment.to.token : promptTokens) - (last == segment.from.layer ? segment.from.token : 0);
 }
@@ -383,7 +383,7 @@ void Engine::readSegments() {
     for (std::size_t i = 0; i < running_.plan.segments.size(); ++i) {
         const PrefillSegment& segment = running_.plan.segments[i];
         const auto found = served_.find(segment.id);
-        if (found == served_.end()) continue; // its row could not be opened
+        if (found == served_.end()) continue; // the request has no row, because it could not be opened
         Served& served = *found->second;
         const std::int64_t begin = now();
         if (!served.scheduled) observer_.scheduled(segment.id, begin);

@@ -7,29 +7,6 @@
 
 namespace kvscope::serve {
 
-Amounts& Amounts::operator+=(const Amounts& other) {
-    rows += other.rows, host += other.host, device += other.device, scratch += other.scratch;
-    hard += other.hard, workingSets += other.workingSets;
-    return *this;
-}
-
-Amounts& Amounts::operator-=(const Amounts& other) {
-    rows -= other.rows, host -= other.host, device -= other.device, scratch -= other.scratch;
-    hard -= other.hard, workingSets -= other.workingSets;
-    return *this;
-}
-
-Limit lacking(const Budget& budget, const Amounts& used, const Amounts& need) {
-    const Amounts sum = used + need;
-    if (sum.rows > budget.rows) return Limit::Rows;
-    if (sum.host > budget.host) return Limit::HostMemory;
-    if (sum.device > budget.device) return Limit::DeviceMemory;
-    if (sum.scratch > budget.scratch) return Limit::PrefillScratch;
-    if (sum.device + sum.hard > budget.device) return Limit::HardNeed;
-    if (budget.workingSetControl && sum.device + sum.workingSets > budget.device) return Limit::WorkingSets;
-    return Limit::None;
-}
-
 Amounts Ledger::of(RequestId id) const {
     const auto found = entries_.find(id);
     return found == entries_.end() ? Amounts{} : found->second;

@@ -41,8 +41,17 @@ struct Amounts {
     std::int64_t hard = 0;        // sum over running requests of one layer's selection
     std::int64_t workingSets = 0; // sum over running requests of their estimates
 
-    Amounts& operator+=(const Amounts& other);
-    Amounts& operator-=(const Amounts& other);
+    // Inline, like lacking(): a plan adds and tests for every waiting request.
+    Amounts& operator+=(const Amounts& other) {
+        rows += other.rows, host += other.host, device += other.device, scratch += other.scratch;
+        hard += other.hard, workingSets += other.workingSets;
+        return *this;
+    }
+    Amounts& operator-=(const Amounts& other) {
+        rows -= other.rows, host -= other.host, device -= other.device, scratch -= other.scratch;
+        hard -= other.hard, workingSets -= other.workingSets;
+        return *this;
+    }
     friend Amounts operator+(Amounts a, const Amounts& b) { return a += b; }
     friend Amounts operator-(Amounts a, const Amounts& b) { return a -= b; }
     bool operator==(const Amounts&) const = default;
@@ -61,7 +70,16 @@ struct Budget {
 
 /// Tests whether a request fits. @return what is short for `need` on top of `used`, the first that is found short, with
 /// working sets last; None: it fits
-Limit lacking(const Budget& budget, const Amounts& used, const Amounts& need);
+inline Limit lacking(const Budget& budget, const Amounts& used, const Amounts& need) {
+    const Amounts sum = used + need;
+    if (sum.rows > budget.rows) return Limit::Rows;
+    if (sum.host > budget.host) return Limit::HostMemory;
+    if (sum.device > budget.device) return Limit::DeviceMemory;
+    if (sum.scratch > budget.scratch) return Limit::PrefillScratch;
+    if (sum.device + sum.hard > budget.device) return Limit::HardNeed;
+    if (budget.workingSetControl && sum.device + sum.workingSets > budget.device) return Limit::WorkingSets;
+    return Limit::None;
+}
 
 /// What each request has reserved, and the sums. One thread makes all calls.
 class Ledger {

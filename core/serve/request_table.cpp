@@ -106,7 +106,7 @@ const std::vector<RequestTable::Token>& RequestTable::end(const IterationPlan& p
     }
     for (const PrefillSegment& segment : plan.segments) {
         ServeRequest* request = findIn(running_, segment.id);
-        if (!request) continue; // it was cancelled during the iteration
+        if (!request) continue; // the request was cancelled during the iteration
         request->position = segment.to;
         request->lastSegmentNs = nowNs;
         if (!segment.last) continue;

@@ -44,7 +44,7 @@ std::optional<Error> whyNotWithKnobs(const MethodEntry& method, const MethodUse&
     if (knobs.parking != Parking::Device)
         return refusal("with activations of prompts parked anywhere but on the device", "use parking=device");
     if (!knobs.offload) return {};
-    // It moves its blocks by kernels of its own, or loads them while a layer computes.
+    // Whether the method moves blocks by kernels of its own, or loads them while a layer computes.
     const bool movesItself = use.spec.ownDeviceTier || abilitiesOf(method, use).looksAhead();
     if (knobs.cache == CachePlan::GlobalLru && knobs.batchInvariant)
         return refusal("rows that multiply by themselves with one pool of slots",

@@ -275,7 +275,7 @@ DecodeSession::DecodeSession(std::shared_ptr<const Model> model, std::vector<std
         run_ = makeDenoiseRun(std::move(model), std::move(prompts), std::move(options), sink);
     else
         run_ = std::make_unique<TokenRun>(std::move(model), std::move(prompts), std::move(options), sink);
-    if (run_->options.backend == Backend::Cuda) refuseWrittenWeights(*run_->model); // those that it has copied
+    if (run_->options.backend == Backend::Cuda) refuseWrittenWeights(*run_->model); // the engine has copied them by now
 }
 
 DecodeSession::~DecodeSession() { run_->end(RunStatus::Stopped, {}); }

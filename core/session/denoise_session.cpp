@@ -32,8 +32,9 @@ struct DenoiseRun final : DiffusionRun {
     void writeRow(int row, StepRecord& record) override;
 
     DenoiseOptions denoise;
+    std::vector<BlockRun> runs;                  // [sequence]
+    std::vector<std::vector<std::int32_t>> read; // [sequence] what the engine reads before the first forward
     std::unique_ptr<DenoiseEngine> engine;
-    std::vector<BlockRun> runs; // [sequence]
     Numbered<DenoiseRow> rows;
     std::vector<Candidate> candidates;
 };
@@ -44,8 +45,16 @@ DenoiseRun::DenoiseRun(std::shared_ptr<const Model> loaded, std::vector<std::vec
     denoise = select::denoiseOptions(parameters);
     parameters.assign("steps", std::to_string(denoise.steps)); // 0 stood for the block's length
     makeSpec();
+    for (const auto& prompt : prompts) {
+        runs.emplace_back(prompt, options.maxNewTokens, endIds(), denoise.block, model->config().diffusion->maskId,
+                          BlockRunRules{denoise.promptMasks, denoise.trimEnd});
+        const int end = runs.back().promptBlocksEnd();
+        // An engine leaves out by itself what does not fill a block.
+        read.push_back(int(prompt.size()) - end < denoise.block ? prompt
+                                                                : std::vector(prompt.begin(), prompt.begin() + end));
+    }
     DenoiseSetup setup{model,
-                       prompts,
+                       read,
                        denoise,
                        spec,
                        {},
@@ -58,10 +67,8 @@ DenoiseRun::DenoiseRun(std::shared_ptr<const Model> loaded, std::vector<std::vec
                        0,
                        options.cachePolicy,
                        options.link};
-    for (const auto& prompt : prompts) {
+    for (const auto& prompt : prompts)
         setup.maxTokens.push_back(BlockRun::reach(int(prompt.size()), options.maxNewTokens, denoise.block));
-        runs.emplace_back(prompt, options.maxNewTokens, denoise.block, model->config().diffusion->maskId, endIds());
-    }
     if (options.offload) {
         setup.slots = slotsOf(setup.maxTokens);
         checkCachePolicy(options.cachePolicy, method, spec, model->config());

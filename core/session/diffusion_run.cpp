@@ -142,7 +142,7 @@ void DiffusionRun::prefill(const Progress& progress, const std::stop_token& stop
     auto record = sink.acquire();
     record->step = stepNumber;
     record->phase = Phase::Prefill;
-    record->tokens = summary.promptTokens; // those that readPrompts leaves out are read with the first forward
+    record->tokens = summary.promptTokens; // also those that readPrompts leaves to the first forward
     readPrompts(*record, progress, stop);
     summary.prefillNs = record->durationNs;
     prefilled = true;

@@ -14,8 +14,8 @@ public:
     LeavingOut(std::unique_ptr<Selector> inner, const LeftOutBlock& block, int blockSize, int firstPosition)
         : inner_(std::move(inner)), block_(block), blockSize_(blockSize), firstPosition_(firstPosition) {}
 
-    void attendPrompt(const PromptChunk& chunk) override { inner_->attendPrompt(chunk); }
-    void prompt(const PromptChunk& chunk) override { inner_->prompt(chunk); }
+    void attendPrompt(const PromptPiece& piece) override { inner_->attendPrompt(piece); }
+    void prompt(const PromptPiece& piece) override { inner_->prompt(piece); }
     void promptDone(LayerId layer, RowId sequence, int tokens, std::vector<PrefetchRequest>& requests) override {
         inner_->promptDone(layer, sequence, tokens, requests);
     }

@@ -8,8 +8,8 @@ public:
     Planting(std::unique_ptr<Selector> inner, std::vector<PlantedStream> streams, const SelectorContext& context)
         : inner_(std::move(inner)), streams_(std::move(streams)), kernels_(context.kernels), spec_(context.spec) {}
 
-    void attendPrompt(const PromptChunk& chunk) override { inner_->attendPrompt(chunk); }
-    void prompt(const PromptChunk& chunk) override { inner_->prompt(chunk); }
+    void attendPrompt(const PromptPiece& piece) override { inner_->attendPrompt(piece); }
+    void prompt(const PromptPiece& piece) override { inner_->prompt(piece); }
     void promptDone(LayerId layer, RowId sequence, int tokens, std::vector<PrefetchRequest>& requests) override {
         inner_->promptDone(layer, sequence, tokens, requests);
     }

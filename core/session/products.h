@@ -49,7 +49,7 @@ void storeProducts(const ProductTable& table);
 std::shared_ptr<const ProductTable> productsOf(const ProductMachine& machine);
 /// ProductTable::name() of the table that productsOf() gave last; empty: no session has asked.
 std::string productsInUse();
-/// Its LoadedProducts::remark.
+/// LoadedProducts::remark of that table.
 std::string productsRemark();
 
 /// Sets the source by the name of a recorded run's table, so that what goes on from the run multiplies as it did where

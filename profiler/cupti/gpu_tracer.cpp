@@ -254,7 +254,7 @@ private:
                 tracer.put(NodeMade{node, tracer.nodePlace_});
             else if (idOf(graph->originalNode, original))
                 tracer.put(NodeCloned{node, original});
-        } catch (const std::bad_alloc&) { // its kernels will have a step, but neither layer nor stage
+        } catch (const std::bad_alloc&) { // the node's kernels will have a step, but neither layer nor stage
         }
     }
 

@@ -31,7 +31,7 @@ public:
     PmHost& operator=(const PmHost&) = delete;
 
     const std::vector<PmMetric>& metrics() const;
-    /// Their names, as CUPTI's calls want them.
+    /// The names of the metrics, as CUPTI's calls want them.
     std::span<const char*> names() const;
     /// What the hardware is told to count. Lives as long as this object.
     const std::vector<std::uint8_t>& config() const;

@@ -45,8 +45,9 @@ std::vector<std::string> sentencesOf(const ImportLosses& losses) {
     return out;
 }
 
-ImportResult convert(const ImportFormat& format, const std::string& path, const std::string& out,
-                     const Progress& progress, const std::stop_token& stop) {
+/// aside: where the trace lies until it is complete; `out` is its name in errors.
+ImportResult convert(const ImportFormat& format, const std::string& path, const std::string& aside,
+                     const std::string& out, const Progress& progress, const std::stop_token& stop) {
     const auto part = [&](double from, double to) -> Progress {
         if (!progress) return {};
         return [&progress, from, to](double fraction, std::string_view what) {
@@ -59,7 +60,7 @@ ImportResult convert(const ImportFormat& format, const std::string& path, const 
         throw Error(ErrorKind::BadInput, fmt::format("{} holds no event with a time: there is nothing to show", path),
                     fmt::format("record it again; it was read as {}", format.title));
     {
-        TraceStore store(out, false); // an empty file so far
+        TraceStore store(aside, false, out); // an empty file so far
         RunInfo info;
         info.name = fs::path(path).filename().string();
         info.method = info.backend = kImported;
@@ -70,7 +71,7 @@ ImportResult convert(const ImportFormat& format, const std::string& path, const 
         store.commit();
         store.finish();
     }
-    const auto written = timeline.write(out, facts.originNs, part(kReadingShare, 1), stop);
+    const auto written = timeline.write(aside, out, facts.originNs, part(kReadingShare, 1), stop);
 
     ImportResult result;
     result.source = facts.source;
@@ -83,7 +84,7 @@ ImportResult convert(const ImportFormat& format, const std::string& path, const 
     for (const std::string& remark : result.remarks) result.status += "; " + remark;
     const nlohmann::ordered_json parameters{
         {"imported_from", path}, {"format", format.title}, {"origin_ns", written.originNs}};
-    Connection connection(out, Connection::Mode::ReadWrite);
+    Connection connection(aside, Connection::Mode::ReadWrite, out);
     connection.execute("PRAGMA synchronous=OFF");
     Statement update(connection, "UPDATE run SET status=?, status_message=?, params_json=?,"
                                  " created_utc=coalesce(nullif(?, ''), created_utc)");
@@ -133,7 +134,7 @@ ImportResult importTrace(const std::string& path, const std::string& out, const 
     const WriterLock lock(out); // the file may be a trace that another program is recording
     if (fs::exists(out, ignored)) refuseWhileWritten(out, lock.tookOver() ? Heartbeat::IsOver : Heartbeat::Counts);
     WholeFile whole(out);
-    ImportResult result = convert(*format, path, whole.aside(), progress, stop);
+    ImportResult result = convert(*format, path, whole.aside(), out, progress, stop);
     if (const std::string failure = whole.appear(); !failure.empty())
         throw Error(ErrorKind::Storage, fmt::format("{} cannot be written: {}", out, failure),
                     "choose a folder you may write to");

@@ -274,13 +274,14 @@ void TimelineBuilder::writeCounters(Connection& connection, std::int64_t originN
     });
 }
 
-TimelineBuilder::Written TimelineBuilder::write(const std::string& path, std::optional<std::int64_t> originNs,
-                                                const Progress& progress, const std::stop_token& stop) {
+TimelineBuilder::Written TimelineBuilder::write(const std::string& path, const std::string& shownAs,
+                                                std::optional<std::int64_t> originNs, const Progress& progress,
+                                                const std::stop_token& stop) {
     joinEdges(stop);
     uniqueLabels();
     Written written;
     written.originNs = originNs.value_or(earliestNs_);
-    Connection connection(path, Connection::Mode::ReadWrite);
+    Connection connection(path, Connection::Mode::ReadWrite, shownAs);
     // No other program sees the file yet, and a half-written file is thrown away, so SQLite needs no journal.
     connection.execute("PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; PRAGMA cache_size=-65536; BEGIN IMMEDIATE");
     writeTexts(connection);

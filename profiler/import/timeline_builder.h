@@ -82,9 +82,10 @@ public:
         std::int64_t spans = 0, counters = 0, flows = 0, originNs = 0;
     };
     /// Writes everything into run 1 of the trace `path`, which must already hold the schema and the run's row. Times
-    /// in the trace count from `originNs`, or from the earliest event without it. @throws Error(Storage | Cancelled)
-    Written write(const std::string& path, std::optional<std::int64_t> originNs, const Progress& progress,
-                  const std::stop_token& stop);
+    /// in the trace count from `originNs`, or from the earliest event without it. shownAs: the file's name in errors.
+    /// @throws Error(Storage | Cancelled)
+    Written write(const std::string& path, const std::string& shownAs, std::optional<std::int64_t> originNs,
+                  const Progress& progress, const std::stop_token& stop);
 
 private:
     struct Detail {

@@ -230,7 +230,7 @@ LayerGroup groupOf(const std::vector<LayerExposure>& layers) {
         return int(group.ranges.size()) <= kGroupRanges &&
                group.share >= kGroupLift * double(group.layers) / double(order.size());
     };
-    if (order.size() < 2) return {}; // one layer that transfers is not one of several
+    if (order.size() < 2) return {}; // a group is named where others wait less, and one layer has no others
     // The fewest layers: the longest waiting ones.
     double sum = 0;
     std::size_t count = 0;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "base/indexed.h"
+#include "core/select/parameters.h"
 #include "profiler/insights/exposure.h"
 
 #include <cstdint>
@@ -37,11 +38,11 @@ struct Figure {
 
 /// A change of the run that a finding proposes; what it does not name stays as it was recorded.
 struct Proposal {
-    int deviceSlots = 0;       // block slots per sequence, layer and KV head; 0: as recorded
-    std::string cachePolicy{}; // empty: as recorded
-    int layersAhead = 0;       // blocks are guessed so many layers before they are needed
-    bool resident = false;     // every block lies on the device
-    bool forecast = false;     // the layer before chooses, by the model's Forecast heads: ahead=forecast
+    int deviceSlots = 0;                       // block slots per sequence, layer and KV head; 0: as recorded
+    std::string cachePolicy{};                 // empty: as recorded
+    int layersAhead = 0;                       // blocks are guessed so many layers before they are needed
+    bool resident = false;                     // every block lies on the device
+    std::optional<ForecastSetting> forecast{}; // the layer before chooses, by the model's Forecast heads
     bool canRun() const {
         return deviceSlots > 0 || !cachePolicy.empty() || resident || forecast;
     } // as session options

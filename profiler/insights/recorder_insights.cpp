@@ -81,7 +81,7 @@ void findLostPmSamples(RunFacts& facts, std::vector<Insight>& out) {
 void findRecorderOverhead(RunFacts& facts, std::vector<Insight>& out) {
     double wall = double(facts.prefillNs() + facts.exposure().all.wallNs);
     const ServedFacts* served = facts.served();
-    if (served) { // its steps are decodes only; iterations read prompts as well
+    if (served) { // steps of a served run are decodes alone; its iterations read prompts as well
         wall = 0;
         for (const IterationRow& row : served->rows.iterations) wall += double(row.durationNs);
     }

@@ -28,11 +28,13 @@ Loads loadsOf(const ExposureReport& exposure) {
     return loads;
 }
 
-/// Whether the run's method could have had the layer before choose, and did not.
-bool couldForecast(const RunRow& run) {
+/// The setting with which the run's method would have had the layer before choose; nothing where it had, or cannot.
+std::optional<ForecastSetting> possibleForecast(const RunRow& run) {
     const MethodEntry* method = knownMethod(run.method);
-    return method != nullptr && method->takesForecast != nullptr &&
-           member(parseJson(run.paramsJson), "ahead") == "none";
+    if (method == nullptr || !method->forecast) return std::nullopt;
+    const ForecastSetting& forecast = *method->forecast;
+    if (member(parseJson(run.paramsJson), forecast.key.c_str()) != forecast.without) return std::nullopt;
+    return forecast;
 }
 
 std::string linkName(const ExposureReport& exposure) {
@@ -127,12 +129,13 @@ void findSerialTransfers(RunFacts& facts, std::vector<Insight>& out) {
                     "waits for it ({}).{}",
                     words::ms(exposure.counted().time.because(Exposure::Serial)),
                     words::ms(exposure.counted().time.exposedNs), linkName(exposure), where(exposure));
-    const bool forecast = couldForecast(facts.run());
-    insight.advice = fmt::format("Load ahead: predict a layer's blocks one layer or one step early. kvscope-cli replay "
-                                 "--lookahead 1 --accuracy 0.9 predicts the gain.{}",
-                                 forecast ? " Where the model has Forecast heads, ahead=forecast does so; the text may "
-                                            "differ."
-                                          : "");
+    const std::optional<ForecastSetting> forecast = possibleForecast(facts.run());
+    insight.advice =
+        "Load ahead: predict a layer's blocks one layer or one step early. kvscope-cli replay --lookahead 1 "
+        "--accuracy 0.9 predicts the gain.";
+    if (forecast)
+        insight.advice += fmt::format(" Where the model has Forecast heads, {}={} does so; the text may differ.",
+                                      forecast->key, forecast->with);
     insight.proposal = Proposal{.layersAhead = 1, .forecast = forecast};
     out.push_back(std::move(insight));
 }

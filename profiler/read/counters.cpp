@@ -76,7 +76,7 @@ private:
     double usualLength_ = 0;
 };
 
-/// Both directions, counted in the better of the two ways there are.
+/// What crossed the link in both directions: by PM sampling where the trace has it, else by NVML.
 class LinkCounts {
 public:
     LinkCounts(const TraceReader& reader, int runId) {

@@ -25,7 +25,7 @@ SelfTimeSum::SelfTimeSum(const SpanIndex& index, std::int64_t fromNs, std::int64
         if (lane.children >= 0) {
             lane.child = index.lowerBound(lane.children, from_);
             lane.childEnd = index.lowerBound(lane.children, to_);
-            if (lane.child > 0) --lane.child; // one may reach into the range from before it
+            if (lane.child > 0) --lane.child; // the child before the range may reach into it
         }
         if (lane.next >= lane.end) continue;
         spans_ += lane.end - lane.next;

@@ -48,7 +48,7 @@ const char* layerExpression(Metric metric) {
 struct HeadSums {
     double kept = 0, comparable = 0, hits = 0, misses = 0, meaned = 0;
     int rows = 0, defined = 0;
-    bool bytesKnown = true; // those of the misses
+    bool bytesKnown = true; // whether every row states the bytes of its misses
 
     /// Columns of `row` from `column` on: selected, kept, hits, misses, meanedColumn(), whether the bytes are those of
     /// the misses.

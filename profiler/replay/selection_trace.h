@@ -37,7 +37,7 @@ struct PoolTrace {
 struct ReplayStep { // one decode step, as recorded
     int step = 0, tokens = 0;
     std::int64_t durationNs = 0, exposedNs = 0;
-    /// It is cold (read/step_kind.h), and the run has others: rates can leave it out.
+    /// The step is cold (read/step_kind.h), and the run has steps that are not: rates can leave this one out.
     bool cold = false;
 };
 

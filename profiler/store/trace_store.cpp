@@ -46,21 +46,22 @@ std::int64_t unixMs() {
 
 /// Says early and plainly what SQLite would only call "unable to open database file". Looks, but never opens the file:
 /// closing it would drop the locks of other connections of this process.
-const std::string& usablePath(const std::string& path) {
+const std::string& usablePath(const std::string& path, const std::string& shownAs) {
     if (path.empty()) refuse("the trace has no file name", "give one, e.g. run.kvtrace");
     std::error_code ignored;
     const fs::path file(path), folder = file.has_parent_path() ? file.parent_path() : fs::path(".");
     const fs::file_status folderStatus = fs::status(folder, ignored);
     if (!fs::exists(folderStatus))
-        refuse(fmt::format("cannot record to {}: there is no folder {}", path, folder.string()),
+        refuse(fmt::format("cannot record to {}: there is no folder {}", shownAs, folder.string()),
                "create the folder first");
     if (!fs::is_directory(folderStatus))
-        refuse(fmt::format("cannot record to {}: {} is not a folder", path, folder.string()), "choose another place");
+        refuse(fmt::format("cannot record to {}: {} is not a folder", shownAs, folder.string()),
+               "choose another place");
     const fs::file_status status = fs::status(file, ignored);
     if (fs::is_directory(status))
-        refuse(fmt::format("cannot record to {}: it is a folder", path), "add a file name, e.g. run.kvtrace");
+        refuse(fmt::format("cannot record to {}: it is a folder", shownAs), "add a file name, e.g. run.kvtrace");
     if (fs::exists(status) && !fs::is_regular_file(status))
-        refuse(fmt::format("cannot record to {}: it is not a regular file", path), "choose another name");
+        refuse(fmt::format("cannot record to {}: it is not a regular file", shownAs), "choose another name");
     return path;
 }
 
@@ -111,9 +112,9 @@ struct TokenText {
 
 } // namespace
 
-TraceStore::TraceStore(const std::string& path, bool overwrite)
-    : lock_(usablePath(path)), isNew_(overwrite || isFree(path)),
-      connection_(overwrite ? removed(path, lock_) : path, Connection::Mode::ReadWrite) {
+TraceStore::TraceStore(const std::string& path, bool overwrite, const std::string& shownAs)
+    : path_(usablePath(path, shownAs.empty() ? path : shownAs)), lock_(path), isNew_(overwrite || isFree(path)),
+      connection_(overwrite ? removed(path, lock_) : path, Connection::Mode::ReadWrite, shownAs) {
     try {
         if (connection_.integer("PRAGMA page_count") == 0)
             trace::createSchema(connection_);
@@ -503,9 +504,9 @@ TraceStore::Loss TraceStore::lossBehind(const std::exception& trouble) {
 
 TraceStore::Loss TraceStore::loss() {
     const std::string& path = connection_.path();
-    if (FileIdentity::of(path) == identity_) {
+    if (FileIdentity::of(path_) == identity_) {
         std::error_code failure;
-        const std::uintmax_t size = fs::file_size(path, failure);
+        const std::uintmax_t size = fs::file_size(path_, failure);
         if (failure || size >= size_) {
             size_ = failure ? size_ : size; // the file only grows, because no row is ever deleted from it
             return {};

@@ -23,10 +23,11 @@ namespace kvscope {
 class TraceStore {
 public:
     /// Creates the file, or opens a trace to append a run. overwrite: an existing file is replaced, whatever it was,
-    /// unless somebody is writing it.
+    /// unless somebody is writing it. shownAs: name of the file in errors, where it has another one until it is
+    /// complete; empty: `path`.
     /// @throws Error(Storage) naming the file: no such folder, not writable, not a trace, written by a newer program,
     /// being written
-    TraceStore(const std::string& path, bool overwrite);
+    TraceStore(const std::string& path, bool overwrite, const std::string& shownAs = {});
     ~TraceStore(); // does not finish the file: call finish for that
 
     /// Adds a run and commits it. @return its id. @throws Error(Storage | Unsupported): full disk, a run too large to
@@ -103,8 +104,9 @@ private:
         int count = 0;
     };
 
-    WriterLock lock_; // before the connection, and for as long
-    bool isNew_;      // no file had the name before, or overwrite replaced it
+    std::string path_; // the connection's path is the one that is shown
+    WriterLock lock_;  // before the connection, and for as long
+    bool isNew_;       // no file had the name before, or overwrite replaced it
     Connection connection_;
     FileIdentity identity_;
     std::uintmax_t size_ = 0; // size of the file when it was last looked at

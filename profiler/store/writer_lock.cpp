@@ -100,7 +100,7 @@ WriterLock::WriterLock(const std::string& path) : name_(path + "-lock") {
 
 void WriterLock::giveRoom() const {
     if (descriptor_ >= 0 && ftruncate(descriptor_, off_t(std::to_string(getpid()).size())) != 0) {
-        // Then there is no more room than before.
+        // The file system refuses: the disk then has no more room than before.
     }
 }
 

@@ -202,7 +202,7 @@ void MaskTile::addBands(int first, int last, MaskBandSums& sums) const {
     const std::uint16_t* bandOf = bands.bandOf().data();
     MaskBits* bits = sums.bits_.data();
     std::uint64_t* counts = sums.counted_ ? sums.counts_.data() : nullptr;
-    const auto inBands = [&](const auto cells) { // they are in ascending order of blocks
+    const auto inBands = [&](const auto cells) { // cells ascend by their blocks
         const auto *from = cells.data(), *to = from + cells.size();
         if (base > 0) from = atOrAfter(from, to, base);
         if (end < blocks_) to = atOrAfter(from, to, end);

@@ -188,7 +188,7 @@ TuneResult tune(const std::shared_ptr<const Model>& model, const PromptSet& prom
                 break;
             }
             if (error.kind != ErrorKind::OutOfMemory && error.kind != ErrorKind::Unsupported) throw;
-            result.leftOut.push_back({name, oneLine(error)}); // it cannot run here after all
+            result.leftOut.push_back({name, oneLine(error)}); // the candidate cannot run here after all
             result.rows.erase(result.rows.begin() + std::ptrdiff_t(*next));
             for (std::size_t& row : result.order) row -= std::size_t(row > *next);
         }

@@ -117,7 +117,7 @@ TEST_F(Cli, MethodsJsonSaysWhatIsDenoisedWhere) {
         {"full", {{"cpu", on(true, true, false)}, {"cuda", on(true, true, false)}}},
         {"quest", {{"cpu", on(true, false, true)}, {"cuda", on(true, false, false)}}},
         {"losa", {{"cpu", on(true, false, true)}, {"cuda", on(true, false, false)}}},
-        {"sparsed", {{"cpu", on(true, true, false)}, {"cuda", on(true, false, false)}}},
+        {"sparsed", {{"cpu", on(true, true, false)}, {"cuda", on(true, true, false)}}},
         {"sparse-dllm", {{"cpu", on(false, true, false)}, {"cuda", on(false, true, false)}}},
     };
     EXPECT_EQ(reach, expected);

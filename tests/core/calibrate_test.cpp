@@ -130,7 +130,7 @@ std::vector<TextSamples> samples(const std::shared_ptr<const Model>& model, int 
 
 TEST(AttentionSamples, HoldEveryKeyAndTheSampledRows) {
     const auto model = Model::load(kDefaultModel);
-    const auto text = samples(model, 1, 700).front(); // more than one chunk of the prefill
+    const auto text = samples(model, 1, 700).front(); // more than one piece of the prompt
     const ModelConfig& config = model->config();
     ASSERT_EQ(text.layers.size(), std::size_t(config.layers));
     for (const LayerSamples& layer : text.layers) {
@@ -272,7 +272,7 @@ TEST(Calibrate, ReadsTheTextItWasGivenOrItsOwn) {
     }
 }
 
-/// Reads a text with full attention and shows every chunk to the samples.
+/// Reads a text with full attention and shows every piece to the samples.
 RetainingSamples retainingSamples(const std::shared_ptr<const Model>& model, Kernels& kernels, int tokens, int runs,
                                   unsigned seed) {
     std::mt19937 random(seed);
@@ -280,14 +280,14 @@ RetainingSamples retainingSamples(const std::shared_ptr<const Model>& model, Ker
     while (int(ids.size()) < tokens)
         ids.push_back(std::int32_t(2 + random() % std::uint32_t(model->config().vocab - 2)));
     RetainingSamples samples(model->config(), tokens, runs, kernels);
-    sampleAttention(model, ids, {0}, 0, {}, {}, [&](const PromptChunk& chunk) { samples.observe(chunk); });
+    sampleAttention(model, ids, {0}, 0, {}, {}, [&](const PromptPiece& piece) { samples.observe(piece); });
     return samples;
 }
 
 TEST(RetainingTrainer, LabelsAreTheLargestLogitOfAnyLaterQuery) {
     const auto model = Model::load(kDefaultModel);
     const ModelConfig& config = model->config();
-    constexpr int kTokens = 700; // two chunks of the engine
+    constexpr int kTokens = 700; // two pieces of the engine
     const auto kernels = makeCpuKernels(2);
     const RetainingSamples samples = retainingSamples(model, *kernels, kTokens, 5, 8);
     ASSERT_EQ(samples.samples(), 5 * RetainingSamples::kRun);

@@ -554,7 +554,7 @@ TEST(Canvas, RandomRemaskingFollowsTheSeedAndWritesAll) {
 }
 
 TEST(Canvas, GenerationEndsWithTheBlockThatHoldsTheEndOfText) {
-    CanvasRun run({2, 3, 4}, 8, 4, kMask, {1});
+    CanvasRun run({2, 3, 4}, 8, {1}, 4, kMask);
     for (const int position : {5, 3, 4}) run.write(position, position == 4 ? 1 : 9);
     run.forwardDone();
     EXPECT_FALSE(run.finished()) << "position 6 is masked";
@@ -589,9 +589,6 @@ TEST(Canvas, WhatDoesNotFitIsRefusedInASentence) {
     refusal(llada, tiled, "16");
     tiled.settings = {{"cache", "dllm"}};
     refusal(dream, tiled, "cache");
-    tiled.settings = {};
-    tiled.backend = Backend::Cuda;
-    refusal(llada, tiled, "CPU");
     refusal(llada, optionsOf(8, {{"cache", "dllm"}, {"prompt_interval_steps", "0"}}), "prompt_interval_steps");
     evicting.settings = {{"block_length", "12"}};
     refusal(llada, evicting, "block");

@@ -212,18 +212,18 @@ TEST_F(ModelFolder, ReadsTemplateAndSpecialTokensFromTokenizerConfig) {
     const TextFiles text = readTextFiles(folder);
     ASSERT_TRUE(text.chat);
     EXPECT_NE(text.tokenizer.encode("a").front(), 1);
-    const std::string prompt = chatPrompt(text, "m", "hi", "be kind");
+    const std::string prompt = chatPrompt(text, "m", {"hi", "be kind"});
     EXPECT_EQ(prompt, "<s>[system]be kind[user]hi");
     const auto ids = encodeChatPrompt(text.tokenizer, prompt);
     EXPECT_EQ(std::count(ids.begin(), ids.end(), 1), 1) << "the template wrote the only BOS";
     write("chat_template.jinja", "newer: {{ messages[0].content }}");
-    EXPECT_EQ(chatPrompt(readTextFiles(folder), "m", "hi", ""), "newer: hi");
+    EXPECT_EQ(chatPrompt(readTextFiles(folder), "m", {"hi"}), "newer: hi");
 }
 
 TEST_F(ModelFolder, ABaseModelHasNoTemplateAndABadOneIsNoReasonToRefuseTheModel) {
     const auto refusal = [&] {
         try {
-            chatPrompt(readTextFiles(folder), "tiny", "hi", "");
+            chatPrompt(readTextFiles(folder), "tiny", {"hi"});
         } catch (const Error& error) {
             return oneLine(error);
         }

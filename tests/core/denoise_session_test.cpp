@@ -4,6 +4,7 @@
 #include "tests/core/diffusion_model.h"
 #include "tests/support/refusal.h"
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <gmock/gmock.h>
@@ -231,6 +232,53 @@ TEST(DenoiseSession, AMaskIdInThePromptStays) {
     EXPECT_EQ(first.denoise.tokens[1].id, 90);
     EXPECT_EQ(first.denoise.tokens[1].candidate, -1);
     EXPECT_EQ(first.denoise.forwards[0].masked, 2);
+}
+
+TEST(DenoiseSession, MasksOfAPromptAreWrittenAndThePromptThenReadsAsIfTheyHadStoodThere) {
+    for (const char* method : {"full", "losa", "quest", "sparsed"})
+        for (const int block : {1, 3, 8, 16, 64}) {
+            SCOPED_TRACE(testing::Message() << method << " block " << block);
+            const int length = (45 + block - 1) / block * block; // no block has masks of the prompt and new ones
+            const auto model = randomSdar(sdarConfig(block));
+            std::vector<std::pair<std::string, std::string>> settings{{"prompt_mask", "denoise"}};
+            if (std::string(method) != "full") settings.emplace_back("budget", "16");
+            auto prompt = somePrompt(length);
+            for (const int hole : {9, 10, 30, length - 1}) prompt[std::size_t(hole)] = 90;
+            const auto run = denoise(model, {prompt}, optionsOf(method, settings, 20));
+            for (const StepRecord& step : run.steps)
+                for (const DenoiseToken& token : step.denoise.tokens) {
+                    if (!token.written || token.position >= length) continue;
+                    EXPECT_EQ(prompt[std::size_t(token.position)], 90) << "written once, where a mask was";
+                    prompt[std::size_t(token.position)] = token.candidate;
+                }
+            EXPECT_EQ(std::count(prompt.begin(), prompt.end(), 90), 0);
+            const auto read = denoise(model, {prompt}, optionsOf(method, settings, 20));
+            EXPECT_EQ(run.generated, read.generated);
+            const auto all = confidencesOf(run), behind = confidencesOf(read);
+            ASSERT_GT(all.size(), behind.size());
+            for (std::size_t i = 0; i < behind.size(); ++i)
+                EXPECT_NEAR(all[all.size() - behind.size() + i], behind[i], 1e-5f) << i;
+        }
+}
+
+TEST(DenoiseSession, TextBehindAnEndIsShownWhereTrimEndSaysNo) {
+    const auto model = randomSdar(sdarConfig(16));
+    auto options = optionsOf("full", {}, 40);
+    const auto whole = denoise(model, {somePrompt(20)}, options).generated[0];
+    const auto config = [&](std::int32_t end) {
+        auto changed = sdarConfig(16);
+        changed["eos_token_id"] = end;
+        return changed;
+    };
+    const std::int32_t end = whole[4]; // in the middle of the first block, which has 12 new tokens
+    const auto first = std::find(whole.begin(), whole.end(), end);
+    options.stopAtEos = true;
+    for (const char* trims : {"yes", "no"}) {
+        options.settings = {{"trim_end", trims}};
+        const auto run = denoise(randomSdar(config(end)), {somePrompt(20)}, options);
+        const auto shown = std::string(trims) == "yes" ? first + 1 : whole.begin() + 12;
+        EXPECT_EQ(run.generated[0], std::vector<std::int32_t>(whole.begin(), shown)) << trims;
+    }
 }
 
 TEST(DenoiseSession, TheSameSeedDrawsTheSameText) {

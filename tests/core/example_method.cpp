@@ -15,11 +15,11 @@ namespace {
 class SmallNormSelector final : public Selector {
 public:
     explicit SmallNormSelector(const SelectorContext& context) : context_(context) {}
-    void prompt(const PromptChunk& chunk) override { // every key of the prompt, chunk by chunk
-        const KeyExtents keyAt = context_.keys(chunk.n);
-        for (int i = 0; i < chunk.n; ++i)
+    void prompt(const PromptPiece& piece) override { // every key of the prompt, piece by piece
+        const KeyExtents keyAt = context_.keys(piece.n);
+        for (int i = 0; i < piece.n; ++i)
             for (const KvHeadId g : context_.kvHeads())
-                add({chunk.layer, chunk.sequence, g}, chunk.first + i, chunk.rows.k + keyAt.first(i, g));
+                add({piece.layer, piece.sequence, g}, piece.first + i, piece.rows.k + keyAt.first(i, g));
     }
     void append(std::span<HeadStep> heads) override { // and of every new token
         for (const HeadStep& item : heads) add({item.layer, item.sequence, item.kvHead}, item.position, item.rows.key);

@@ -154,7 +154,7 @@ TEST(BlockRun, APromptsRestStandsUnmaskedInTheFirstBlock) {
     for (const int block : {1, 2, 4, 16, 32, 64})
         for (int prompt = 1; prompt <= 2 * block + 1; ++prompt) {
             std::vector<std::int32_t> ids(std::size_t(prompt), 7);
-            BlockRun run(ids, 3, block, kMask, {});
+            BlockRun run(ids, 3, {}, block, kMask);
             const int rest = prompt % block;
             EXPECT_EQ(run.first(), prompt - rest);
             EXPECT_EQ(run.block(), prompt / block);
@@ -167,14 +167,47 @@ TEST(BlockRun, APromptsRestStandsUnmaskedInTheFirstBlock) {
 }
 
 TEST(BlockRun, AMaskIdOfThePromptIsTextLikeAnyOther) {
-    BlockRun run({3, kMask, kMask}, 4, 4, kMask, {});
+    BlockRun run({3, kMask, kMask}, 4, {}, 4, kMask);
     EXPECT_EQ(run.masks(), 1);
     finish(run);
     EXPECT_THAT(run.generated(), ElementsAre(5, 5, 5, 5));
 }
 
+TEST(BlockRun, AMaskIdOfThePromptIsAMaskWhereTheRulesSaySo) {
+    BlockRun run({3, 4, 3, kMask, 3, 4, 3, 4, kMask, kMask, 3, 4, 3}, 4, {}, 4, kMask, {true, true});
+    EXPECT_EQ(run.promptBlocksEnd(), 0) << "the first block has a mask";
+    EXPECT_EQ(run.masks(), 1);
+    EXPECT_TRUE(run.masked(3));
+    run.write(3, 5);
+    run.forwardDone();
+    run.forwardDone();
+    EXPECT_EQ(run.block(), 1);
+    EXPECT_TRUE(run.clean()) << "nothing of it is to be written";
+    EXPECT_EQ(run.masks(), 0);
+    run.forwardDone();
+    EXPECT_EQ(run.block(), 2);
+    EXPECT_TRUE(run.masked(0) && run.masked(1));
+    EXPECT_EQ(run.masks(), 2);
+    finish(run);
+    EXPECT_THAT(run.generated(), ElementsAre(5, 5, 5, 5)) << "what was written in the prompt is not among it";
+}
+
+TEST(BlockRun, APromptIsReadUpToTheBlockOfItsFirstMask) {
+    for (const int block : {1, 3, 7, 16, 64})
+        for (int mask = 0; mask < 2 * block + 2; ++mask) {
+            std::vector<std::int32_t> ids(std::size_t(2 * block + 2), 7);
+            ids[std::size_t(mask)] = kMask;
+            BlockRun run(ids, 3, {}, block, kMask, {true, true});
+            EXPECT_EQ(run.promptBlocksEnd(), mask / block * block);
+            EXPECT_EQ(run.first(), mask / block * block);
+            EXPECT_TRUE(run.masked(mask % block));
+            const int reached = BlockRun::reach(2 * block + 2, 3, block), blocks = (reached - run.first()) / block;
+            EXPECT_EQ(finish(run), 1 + reached - (2 * block + 2) + blocks) << "a forward a mask, and one a block";
+        }
+}
+
 TEST(BlockRun, EndsWithTheBlockThatHoldsAnEnd) {
-    BlockRun run({3, 3}, 100, 4, kMask, {kEnd});
+    BlockRun run({3, 3}, 100, {kEnd}, 4, kMask);
     run.write(3, kEnd); // the last place first
     EXPECT_THAT(run.generated(), ElementsAre()) << "there is a gap before it";
     run.forwardDone();
@@ -188,14 +221,23 @@ TEST(BlockRun, EndsWithTheBlockThatHoldsAnEnd) {
 }
 
 TEST(BlockRun, TextBehindAnEndIsLeftOut) {
-    BlockRun run({3, 3}, 100, 8, kMask, {kEnd});
+    BlockRun run({3, 3}, 100, {kEnd}, 8, kMask);
     for (int i = 2; i < 8; ++i) run.write(i, i == 4 ? kEnd : 6);
     EXPECT_THAT(run.generated(), ElementsAre(6, 6, kEnd));
     EXPECT_EQ(run.ids()[7], 6) << "and stays in the block";
 }
 
+TEST(BlockRun, TextBehindAnEndStaysWhereTheRulesSaySo) {
+    BlockRun run({3, 3}, 5, {kEnd}, 8, kMask, {false, false});
+    for (int i = 2; i < 8; ++i) run.write(i, i == 4 ? kEnd : 6);
+    EXPECT_THAT(run.generated(), ElementsAre(6, 6, kEnd, 6, 6)) << "up to as many as were asked for";
+    run.forwardDone();
+    run.forwardDone();
+    EXPECT_TRUE(run.finished());
+}
+
 TEST(BlockRun, AnEndInThePromptEndsNothing) {
-    BlockRun run({kEnd, kEnd}, 6, 4, kMask, {kEnd});
+    BlockRun run({kEnd, kEnd}, 6, {kEnd}, 4, kMask);
     finish(run);
     EXPECT_EQ(run.generated().size(), 6u);
 }

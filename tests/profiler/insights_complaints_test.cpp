@@ -57,7 +57,9 @@ TEST_F(Complaint, LoadsThatFitBesideALayerAreMendedByTheForecast) {
     const InsightReport waits = judge();
     const Insight* found = test::find(waits, "serial-transfers");
     ASSERT_NE(found, nullptr) << listed(waits);
-    EXPECT_TRUE(found->proposal->forecast);
+    ASSERT_TRUE(found->proposal->forecast.has_value());
+    EXPECT_EQ(found->proposal->forecast->key, "ahead");
+    EXPECT_EQ(found->proposal->forecast->with, "forecast");
     EXPECT_TRUE(found->proposal->canRun());
     EXPECT_THAT(found->advice, HasSubstr("ahead=forecast"));
     // What is proposed helps.

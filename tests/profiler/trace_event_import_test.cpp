@@ -1,5 +1,6 @@
 // Chrome/Perfetto JSON as other tools write it, and as broken as it comes: every expectation is written out by hand.
 #include "base/error.h"
+#include "base/whole_file.h"
 #include "profiler/import/import.h"
 #include "profiler/import/trace_event.h"
 #include "profiler/read/span_totals.h"
@@ -9,12 +10,14 @@
 
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <fstream>
 #include <functional>
 #include <gmock/gmock.h>
 #include <random>
 #include <sstream>
+#include <sys/resource.h>
 
 namespace kvscope {
 namespace KVSCOPE_TEST_FILE {
@@ -310,6 +313,48 @@ TEST_F(TraceEventImport, RandomDamageEndsInAnAnswerOrASentence) {
     }
     EXPECT_GT(answers, 0);
     EXPECT_GT(refusals, 0);
+}
+
+/// Files of this process cannot grow beyond a limit while it exists.
+class SmallFiles {
+public:
+    explicit SmallFiles(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
+        getrlimit(RLIMIT_FSIZE, &before_);
+        const rlimit limit{bytes, before_.rlim_max};
+        setrlimit(RLIMIT_FSIZE, &limit);
+    }
+    ~SmallFiles() {
+        setrlimit(RLIMIT_FSIZE, &before_);
+        std::signal(SIGXFSZ, handler_);
+    }
+    SmallFiles(const SmallFiles&) = delete;
+    SmallFiles& operator=(const SmallFiles&) = delete;
+
+private:
+    rlimit before_{};
+    void (*handler_)(int);
+};
+
+TEST_F(TraceEventImport, NamesTheFileThatWasAskedFor) {
+    std::string text = R"({"traceEvents":[)";
+    for (int i = 0; i < 20'000; ++i)
+        text += std::string(i ? "," : "") + R"({"ph":"X","pid":1,"tid":1,"dur":1,"name":"event )" + std::to_string(i) +
+                R"(","ts":)" + std::to_string(2 * i) + "}";
+    text += "]}";
+    std::ofstream(in) << text;
+    const std::string nowhere = (folder / "missing/out.kvtrace").string();
+    EXPECT_EQ(failureOf([&] { importTrace(in, nowhere); }), "cannot record to " + nowhere + ": there is no folder " +
+                                                                (folder / "missing").string() +
+                                                                "; create the folder first");
+    // At the schema, the run's row, the spans: whoever writes then, the file aside has a name that nobody knows.
+    for (const rlim_t bytes : {4096, 65'536, 131'072, 262'144, 524'288}) {
+        const std::string said = failureOf([&] {
+            const SmallFiles limit(bytes);
+            importTrace(in, out);
+        });
+        EXPECT_THAT(said, HasSubstr(out)) << bytes;
+        EXPECT_THAT(said, testing::Not(HasSubstr(WholeFile::kMark))) << bytes;
+    }
 }
 
 } // namespace KVSCOPE_TEST_FILE

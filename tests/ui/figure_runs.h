@@ -73,6 +73,7 @@ private:
         if (name == "losa.kvtrace") recordDenoised(file, "losa", {{"budget", "64"}});
         if (name == "losa-2.kvtrace") recordDenoised(file, "losa", {{"budget", "64"}, {"active", "2"}});
         if (name == "denoised-quest.kvtrace") recordDenoised(file, "quest", {{"budget", "64"}});
+        if (name == "denoised-quest-short.kvtrace") recordDenoised(file, "quest", {{"budget", "64"}}, 200, 18);
         if (name == "sparsed.kvtrace") recordDenoised(file, "sparsed", {{"budget", "128"}});
         if (name == "denoised-full.kvtrace") recordDenoised(file, "full", {});
         if (name == "served.kvtrace") recordServedTrace(file);
@@ -100,13 +101,14 @@ private:
                                 {"total_blocks", std::to_string(1024 / blockSize)}};
         decode(file, model, longDocumentPrompt(model->tokenizer(), promptTokens), batch, options, level);
     }
-    static void recordDenoised(const std::string& file, const std::string& method, const Settings& settings) {
+    static void recordDenoised(const std::string& file, const std::string& method, const Settings& settings,
+                               int promptTokens = 700, int newTokens = 40) {
         static const std::shared_ptr<const Model> losa = Model::load("losa-tiny");
         SessionOptions options;
         options.method = method;
-        options.maxNewTokens = 40;
+        options.maxNewTokens = newTokens;
         options.settings = settings;
-        decode(file, losa, longDocumentPrompt(losa->tokenizer(), 700), 1, options, RecorderOptions{}.level);
+        decode(file, losa, longDocumentPrompt(losa->tokenizer(), promptTokens), 1, options, RecorderOptions{}.level);
     }
     static void decode(const std::string& file, const std::shared_ptr<const Model>& model, const std::string& prompt,
                        int batch, SessionOptions options, RecordLevel level) {

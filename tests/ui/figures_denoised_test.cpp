@@ -2,6 +2,7 @@
 #include "tests/ui/figure_runs.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <fmt/format.h>
 #include <map>
@@ -184,6 +185,20 @@ TEST_F(DenoisedFigures, DensitiesStandBesideThePapers) {
     for (std::size_t i = 0; i < 4; ++i) EXPECT_NEAR(stated.y[i], ratios[i], 0.006);
     EXPECT_TRUE(stated.hollow);
     EXPECT_EQ(make("density", {"losa"}).panels.size(), 1U) << "no ratio without Quest";
+}
+
+TEST_F(DenoisedFigures, RunsOfDifferentLengthCountWithTheirForwards) {
+    if (!denoises()) GTEST_SKIP() << "this checkout leaves out losa-tiny";
+    const std::vector<std::string> both{"denoised-quest", "denoised-quest-short"};
+    double sum = 0, rows = 0, means = 0;
+    for (const std::string& name : both) {
+        const std::string from = " FROM v_denoise_layer WHERE mode = 'sparse'";
+        sum += sql(name, "SELECT 100 * sum(density)" + from);
+        rows += sql(name, "SELECT count(*)" + from);
+        means += sql(name, "SELECT 100 * avg(density)" + from) / 2;
+    }
+    ASSERT_GT(std::abs(means - sum / rows), 1) << "the runs differ in density and in length";
+    EXPECT_NEAR(series(make("density", both).panels[0], "Quest").y.at(0), sum / rows, 1e-9);
 }
 
 } // namespace KVSCOPE_TEST_FILE

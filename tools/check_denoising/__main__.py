@@ -96,7 +96,7 @@ def follow(model, trial, judge, prompt, forwards, generated):
         ids = loop.run(prompt, trial.new, forwards)[len(prompt):len(prompt) + trial.new]
     except KeyError as key:
         judge.wrong("a key of the forward", str(key), "none")
-    if trial.ends and END in ids:
+    if trial.ends and END in ids and trial.settings.get("trim_end", "yes") == "yes":
         ids = ids[:ids.index(END) + 1]
     judge.place = "the text"
     judge.equal("generated ids", ids, generated)

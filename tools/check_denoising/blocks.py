@@ -245,12 +245,13 @@ class Loop:
         """-> the ids of the sequence, blocks whole"""
         s, b, judge = self.model.shape, self.block, self.judge
         self.prefix = [(np.zeros((0, s.kv_heads, s.dim)),) * 2 for _ in range(s.layers)]
-        first, last = len(prompt) // b, -(-(len(prompt) + new) // b)
+        holes = [p for p, i in enumerate(prompt) if i == s.mask and self.settings.get("prompt_mask") == "denoise"]
+        first, last = (holes or [len(prompt)])[0] // b, -(-(len(prompt) + new) // b)
         ids, forwards = list(prompt) + [s.mask] * (last * b - len(prompt)), iter(forwards)
         for n in range(first):
             self.read(ids[n * b:(n + 1) * b], n * b)
         for n in range(first, last):
-            masked = [p for p in range(n * b, (n + 1) * b) if p >= len(prompt)]
+            masked = [p for p in range(n * b, (n + 1) * b) if p >= len(prompt) or p in holes]
             self.method.begin(b)
             step = 0
             while True:

@@ -91,6 +91,9 @@ def draw_blocks(random, method):
         settings["threshold"] = pick(random, [0.0, 0.3, 0.5, 0.7, 1.0])
     if chance(random, 0.5):
         settings["entropy_bound"] = pick(random, [0.0, 0.35, 2.0, 100])
+    for key, value in (("prompt_mask", "denoise"), ("trim_end", "no")):
+        if chance(random, 0.25):
+            settings[key] = value
     options = []
     if method in ("quest", "losa"):
         settings |= {"page": pick(random, [16, 16, 32, 48]), "budget": pick(random, [1, 16, 32, 64, 100, 128, 500])}

@@ -45,8 +45,8 @@ std::string seriesName(const reports::RunData& run, const FigureSources& sources
 }
 
 FigureData makeActiveSet(const FigureSources& sources) {
-    SeriesByName sizes;
     std::map<std::string, std::vector<ActiveSets>> quests;
+    std::map<std::string, std::map<int, std::vector<ActiveSets>>> others; // of all runs with a name, by size
     double largest = 1;
     for (const reports::RunData& run : sources.runs)
         for (const ActiveSets& set : setsOf(run)) {
@@ -54,8 +54,14 @@ FigureData makeActiveSet(const FigureSources& sources) {
             if (run.row.method == kQuest)
                 quests[seriesName(run, sources)].push_back(set);
             else
-                sizes.add(seriesName(run, sources), set.active, 100 * set.density);
+                others[seriesName(run, sources)][set.active].push_back(set);
         }
+    SeriesByName sizes;
+    for (const reports::RunData& run : sources.runs) {
+        if (run.row.method == kQuest || setsOf(run).empty()) continue;
+        const std::string name = seriesName(run, sources);
+        for (const auto& [active, sets] : others[name]) sizes.add(name, active, 100 * together(sets).density);
+    }
     FigureData data;
     FigurePanel& panel = data.panels.emplace_back();
     panel.xTitle = "Tokens of the active set";
@@ -71,7 +77,8 @@ FigureData makeActiveSet(const FigureSources& sources) {
     }
     data.note =
         "Tokens of the pages that any active token chose, over the tokens of the prefix: mean over the forwards, "
-        "layers and KV heads with active sets of that size. Dense forwards do not count. The dashed line is Quest, in "
+        "layers and KV heads of all runs with active sets of that size. Dense forwards do not count. The dashed line "
+        "is Quest, in "
         "which every token of the block chooses. LoSA states that Quest loads about twice its pages at 64K.";
     return data;
 }

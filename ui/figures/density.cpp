@@ -7,6 +7,8 @@
 #include <array>
 #include <cmath>
 #include <fmt/format.h>
+#include <map>
+#include <vector>
 
 namespace kvscope::ui {
 namespace {
@@ -54,17 +56,27 @@ std::vector<FigureSeries> ratiosToQuest(const std::vector<FigureSeries>& densiti
     return ratios;
 }
 
+std::string densityName(const reports::RunData& run, const FigureSources& sources) {
+    std::string name = groupName(run, sources);
+    if (const double active = parameterOf(run, "active"); std::isfinite(active) && active != 5)
+        name += fmt::format(", {:g} active", active);
+    return name;
+}
+
 FigureData makeDensity(const FigureSources& sources) {
+    std::map<std::string, std::map<double, std::vector<ActiveSets>>> sets; // of all runs with a name, by budget
+    for (const reports::RunData& run : sources.runs) {
+        if (!std::isfinite(densityOf(run))) continue;
+        auto& same = sets[densityName(run, sources)][budgetOf(run)];
+        same.insert(same.end(), run.activeSets.begin(), run.activeSets.end());
+    }
     SeriesByName densities;
     std::string quest;
     for (const reports::RunData& run : sources.runs) {
-        const double density = densityOf(run);
-        if (!std::isfinite(density)) continue;
-        std::string name = groupName(run, sources);
-        if (const double active = parameterOf(run, "active"); std::isfinite(active) && active != 5)
-            name += fmt::format(", {:g} active", active);
+        if (!std::isfinite(densityOf(run))) continue;
+        const std::string name = densityName(run, sources);
         if (run.row.method == "quest") quest = name;
-        densities.add(name, budgetOf(run), 100 * density, "measured");
+        densities.add(name, budgetOf(run), 100 * together(sets[name][budgetOf(run)]).density, "measured");
     }
     FigureData data;
     FigurePanel& panel = data.panels.emplace_back();
@@ -96,7 +108,8 @@ FigureData makeDensity(const FigureSources& sources) {
     }
     data.note =
         "Tokens of the pages that are read, over those of the prefix: mean over forwards that chose pages, layers and "
-        "KV heads; LoSA with 5 active tokens unless it is named. A share depends on the length of the prefix, a ratio "
+        "KV heads of all runs with a name and a budget; LoSA with 5 active tokens unless it is named. A share depends "
+        "on the length of the prefix, a ratio "
         "hardly does. Dashed: LoSA, Table 2, TraDo-8B on LongBench (Quest / LoSA 1.64, 1.60, 1.52, 1.41).";
     return data;
 }

@@ -5,6 +5,8 @@
 #include <QString>
 
 #include <functional>
+#include <optional>
+#include <utility>
 
 class QMenu;
 class QWidget;
@@ -19,7 +21,8 @@ struct ProposedChange {
     QString cachePolicy;   // empty: as recorded
     int layersAhead = 0;   // for a replay only
     bool resident = false; // for a run only
-    bool forecast = false; // likewise: ahead=forecast
+    /// For a run only: the method's setting, key and value, with which the layer before chooses.
+    std::optional<std::pair<QString, QString>> forecast;
 };
 
 /// A View that replays caches may be one too.

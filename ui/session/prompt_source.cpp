@@ -104,7 +104,7 @@ std::vector<std::string> PromptSource::build(const Tokenizer& tokenizer) const {
 }
 
 std::string PromptSource::finalText(const Model& model, const std::string& prompt) const {
-    return chat ? chatPrompt(model.text(), model.name(), prompt, system.toStdString()) : prompt;
+    return chat ? chatPrompt(model.text(), model.name(), {prompt, system.toStdString()}) : prompt;
 }
 
 std::vector<std::int32_t> PromptSource::encode(const Model& model, const std::string& prompt) const {

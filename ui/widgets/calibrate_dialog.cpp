@@ -102,7 +102,7 @@ void CalibrateDialog::makeOptions(QVBoxLayout* layout) {
     files_ = new MutedLabel;
     files_->setObjectName(QStringLiteral("calibrateFiles"));
     files_->setWordWrap(true);
-    // So that a longer text does not move the layout.
+    // Room for four lines, so that a longer text does not move the layout.
     files_->setMinimumSize(320, 4 * files_->fontMetrics().lineSpacing());
     files_->setAlignment(Qt::AlignTop | Qt::AlignLeft);
     layout->addWidget(files_);

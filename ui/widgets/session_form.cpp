@@ -223,8 +223,8 @@ QString SessionForm::findProblem() {
 
 /// Says that blocks could be chosen a layer early, where they travel and the model has learned to.
 void SessionForm::proposeForecast(const MethodEntry& entry, const ParameterValues& values) {
-    const bool could = entry.takesForecast != nullptr && !entry.takesForecast(values) && advanced_->offloads() &&
-                       chosen_.loaded->hasForecastHeads();
+    const bool could =
+        entry.forecast && !entry.takesForecast(values) && advanced_->offloads() && chosen_.loaded->hasForecastHeads();
     if (could)
         forecastNote_->setText(tr("The model has Forecast heads: with Ahead at forecast, blocks travel while the layer "
                                   "before runs. The text may differ."));

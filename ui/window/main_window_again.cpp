@@ -37,8 +37,9 @@ void applyChange(SessionToRepeat& recorded, const ProposedChange& change) {
         recorded.remarks << MainWindow::tr("Changed: the cache policy %1.").arg(change.cachePolicy);
     }
     if (change.forecast) {
-        std::erase_if(options.settings, [](const auto& setting) { return setting.first == "ahead"; });
-        options.settings.emplace_back("ahead", "forecast");
+        const std::string key = change.forecast->first.toStdString();
+        std::erase_if(options.settings, [&](const auto& setting) { return setting.first == key; });
+        options.settings.emplace_back(key, change.forecast->second.toStdString());
         recorded.remarks << MainWindow::tr("Changed: blocks are chosen a layer early, by the Forecast.");
     }
     if (change.resident) {

@@ -23,12 +23,12 @@ using cuda::BlockRow;
 
 constexpr const char* kCanvasActivations = "activations";
 constexpr const char* kCanvasState = "session state";
-constexpr int kPage = 64; // tokens of a KV block, among which nothing is chosen
+constexpr int kPage = 64; // tokens of a KV block where nothing is chosen among them
 
 CudaEngineOptions engineOptionsOf(const CanvasSetup& setup) {
     CudaEngineOptions options;
     options.spec.dense = true;
-    options.spec.blockSize = options.spec.grid.blockSize = kPage;
+    options.spec.blockSize = options.spec.grid.blockSize = setup.options.tiles() ? setup.options.tile : kPage;
     options.maxTokens = setup.maxTokens;
     options.promptTokens = setup.promptTokens;
     options.plans = {setup.model->config().layers, options.spec, {.offload = false}};
@@ -41,7 +41,7 @@ CudaEngineOptions engineOptionsOf(const CanvasSetup& setup) {
 /// and where they have the piece of a prompt it has all tokens of a forward.
 BatchLayout productLayout(BatchLayout layout, const CanvasSetup& setup) {
     layout.rows = int(setup.mostWanted);
-    layout.chunk = int(CanvasTokens::mostPlaces(setup.maxTokens));
+    layout.pieceTokens = int(CanvasTokens::mostPlaces(setup.maxTokens));
     return layout;
 }
 
@@ -86,6 +86,9 @@ CudaCanvas::CudaCanvas(std::shared_ptr<const DeviceModel> model, const CanvasSet
         features_.emplace(CudaCanvasFeatures::Parts{*p_.model, options_, p_.layout.shape, p_.buffers, p_.passes,
                                                     p_.launch, p_.ranges},
                           prompts_, tokens_);
+    if (options_.tiles())
+        tiles_.emplace(CudaCanvasTiles::Parts{options_, p_.config, p_.layout.shape, p_.buffers, p_.launch}, prompts_,
+                       tokens_);
     plan();
 }
 
@@ -102,12 +105,14 @@ DenoiseReportNeeds CudaCanvas::reportNeeds() const {
 int CudaCanvas::keptOf(RowId sequence) const { return options_.keptOf(tokens_[sequence] - options_.block); }
 
 void CudaCanvas::plan() {
-    const int places = p_.products.chunk, wanted = mostWanted_, hidden = p_.config.hidden, dim = p_.config.headDim;
+    const int places = p_.products.pieceTokens, wanted = mostWanted_, hidden = p_.config.hidden,
+              dim = p_.config.headDim;
     const Elements queries(places, p_.config.queryHeads, dim);
     store_.headFirst = p_.layout.blockFirst;
     store_.blocksTotal = p_.layout.blocksTotal;
     if (evicts()) planKept();
     if (features_) features_->plan(p_.arena);
+    if (tiles_) tiles_->plan(p_.arena);
     for (__nv_bfloat16*& blocks : store_.blocks)
         p_.arena.plan(blocks, {store_.blocksTotal, p_.layout.blockElements},
                       {"kv_resident", "resident KV cache", Holds::Kv});
@@ -121,7 +126,8 @@ void CudaCanvas::plan() {
     p_.arena.plan(p_.buffers.x, {wanted, hidden}, kCanvasActivations);
     p_.arena.plan(p_.buffers.logits[0], {wanted, p_.config.vocab}, kCanvasActivations);
     p_.plan();
-    told_.computed.plan(p_.arena, tokens_, p_.config.kvHeads);
+    told_.computed.plan(p_.arena, tokens_, tiles_ ? p_.config.queryHeads : p_.config.kvHeads,
+                        tiles_ ? CudaCanvasTiles::rowTokens(options_.tile) : 0);
     told_.ids.plan(p_.arena, places);
     told_.wanted.plan(p_.arena, wanted);
     told_.ropeFirst.plan(p_.arena, {2, sequences_});
@@ -162,6 +168,7 @@ void CudaCanvas::open() {
     fillDevice(wantedRows_, Numbered<BlockRow>(mostWanted_, {0, 0, 0, BlockRow::kTaken}));
     fillDevice(wantedMasks_, Numbered<std::uint64_t>(mostWanted_, 1));
     if (features_) features_->open(store_.headFirstDevice);
+    if (tiles_) tiles_->open(store_.headFirst, store_.headFirstDevice);
     cuda::check(cudaDeviceSynchronize(), "preparing the session");
     reports_.device = DenoiseReport(reportNeeds(), reports_.deviceMemory, reports_.bytes);
     reports_.host = DenoiseReport(reportNeeds(), reports_.hostMemory, reports_.bytes);
@@ -175,11 +182,15 @@ std::string CudaCanvas::description() const { return describeGpuEngine(*p_.passe
 void CudaCanvas::list(std::span<const CanvasRow> rows) {
     int longest = 0;
     for (const CanvasRow& row : rows) longest = std::max(longest, int(row.ids.size()));
-    told_.computed.begin(CanvasTokens::tileOf(longest));
     told_.wantedCount = told_.choosingCount = 0;
     told_.attendsToAll = false;
     told_.firstWanted.clear();
+    told_.choosesTiles = tiles_ && rows.front().keys == CanvasRow::Keys::AllAndChoose;
+    told_.attendsByTiles = tiles_ && rows.front().keys == CanvasRow::Keys::Masked;
+    told_.computed.begin(tiles_ ? CudaCanvasTiles::rowTokens(options_.tile) : CanvasTokens::tileOf(longest),
+                         told_.attendsByTiles ? p_.config.queryHeads : p_.config.kvHeads);
     if (features_) features_->begin(rows);
+    if (tiles_) tiles_->begin();
     for (int s = 0; s < sequences_; ++s) told_.ropeFirst.host()[s] = p_.table.rope.first(s);
     for (const CanvasRow& row : rows) listRow(row);
 }
@@ -193,11 +204,14 @@ void CudaCanvas::listRow(const CanvasRow& row) {
         first = told_.computed.add(sequences_ + s, kept, n, kept + n);
         told_.ropeFirst.host()[sequences_ + s] = p_.table.rope.first(s) + row.first - kept;
     } else {
-        first = told_.computed.add(s, row.first, n, tokens_[row.sequence]);
-        told_.attendsToAll = true;
+        const int tile = told_.computed.tiles();
+        first = told_.computed.add(s, row.first, n, tokens_[row.sequence],
+                                   told_.attendsByTiles ? std::uint32_t(BlockRow::kSparse) : 0u);
+        told_.attendsToAll |= !told_.attendsByTiles;
+        if (tiles_) tiles_->add(row, first, tile);
     }
     if (row.keys == CanvasRow::Keys::Computed) features_->add(row, first, told_.computed.places());
-    if (row.keys == CanvasRow::Keys::AllAndChoose)
+    if (row.keys == CanvasRow::Keys::AllAndChoose && !tiles_)
         told_.choosing.host()[told_.choosingCount++] = {s, first, n, row.block, keptOf(row.sequence)};
     std::fill(std::copy(row.ids.begin(), row.ids.end(), told_.ids.host() + first),
               told_.ids.host() + told_.computed.places(), 0);
@@ -230,6 +244,7 @@ void CudaCanvas::forward(std::span<const CanvasRow> rows, StepRecord& record) {
         copyOnStream(keeping_.host, keeping_.tokens, {p_.config.layers, sequences_, keeping_.most},
                      cudaMemcpyDeviceToHost, stream_.get(), "reading which tokens are kept");
     if (features_) features_->collect();
+    if (told_.choosesTiles) tiles_->collect(stream_.get());
     nvtxPop();
     cuda::check(cudaStreamSynchronize(stream_.get()), "denoising");
     if (features_) features_->finish(rows);
@@ -259,6 +274,11 @@ void CudaCanvas::layerKernels(LayerId layer) {
     p_.passes.project(p_.model->layers[layer], x_, told_.computed.places(), reports_.device.mark(layer, kQkv));
     place(layer, told_.computed);
     if (told_.choosingCount > 0) chooseKept(layer);
+    if (told_.choosesTiles) {
+        p_.ranges.at(layer, Stage::Stage1);
+        tiles_->make(layer, told_.computed, store_.blocks[layer],
+                     {reports_.device.mark(layer, kStage1), reports_.device.mark(layer, kPooling)}, stream_.get());
+    }
     attend(layer, told_.computed);
     p_.passes.finish(layer, x_, told_.computed.places(), reports_.device.mark(layer, kOLinear),
                      reports_.device.mark(layer, kFfn));
@@ -305,6 +325,8 @@ Stage CudaCanvas::attentionStage(LayerId layer) const {
 
 void CudaCanvas::attend(LayerId layer, const CanvasTokens& tokens) {
     p_.ranges.at(layer, attentionStage(layer));
+    if (told_.attendsByTiles)
+        return tiles_->attend(layer, tokens, store_.blocks[layer], reports_.device.mark(layer, kAttention));
     cuda::BlockAttentionArgs attention;
     attention.rows = tokens.tiles(p_.layout.shape, store_.headFirstDevice);
     attention.q = p_.buffers.q;
@@ -383,7 +405,7 @@ void CudaCanvas::keepReport(std::span<const CanvasRow> rows) {
     }
     const Extents<LayerId, RowId, int> keptAt(p_.config.layers, sequences_, keeping_.most);
     for (const CanvasRow& row : rows) {
-        if (row.keys != CanvasRow::Keys::AllAndChoose) continue;
+        if (row.keys != CanvasRow::Keys::AllAndChoose || tiles_) continue;
         Kept& kept = keeping_.of[row.sequence];
         kept.used = false;
         for (const LayerId layer : kept.positions.ids()) {
@@ -394,7 +416,7 @@ void CudaCanvas::keepReport(std::span<const CanvasRow> rows) {
 }
 
 void CudaCanvas::fill(std::span<const CanvasRow> rows, StepRecord& record) {
-    reader_.fill(reports_.host, {true, told_.choosingCount > 0, false}, {}, {}, record);
+    reader_.fill(reports_.host, {true, told_.choosingCount > 0 || told_.choosesTiles, false}, {}, {}, record);
     fillTimes(record);
     for (const LayerId layer : store_.blocks.ids())
         for (const CanvasRow& row : rows)
@@ -429,6 +451,8 @@ void CudaCanvas::fillHead(LayerId layer, KvHeadId kvHead, const CanvasRow& row, 
         fillKept(row, out, record);
     else if (row.keys == CanvasRow::Keys::Computed)
         fillComputed(row, out, record);
+    else if (row.keys == CanvasRow::Keys::Masked)
+        fillMasked(row, out, record);
     else
         record.denoise.layers.push_back(out);
 }
@@ -456,6 +480,25 @@ void CudaCanvas::fillComputed(const CanvasRow& row, DenoiseLayer out, StepRecord
     recordChosen(out,
                  {computed.positions, computed.among(row.block, options_.block),
                   float(double(computed.positions.size()) / tokens), computed.kept},
+                 record);
+}
+
+void CudaCanvas::fillMasked(const CanvasRow& row, DenoiseLayer out, StepRecord& record) const {
+    const LayerId layer{out.layer};
+    const KvHeadId kvHead{out.kvHead};
+    if (recordsRows_) {
+        const auto densities = tiles_->densities(layer, row.sequence, kvHead);
+        out.firstRow = std::int64_t(record.denoise.rowDensities.size());
+        out.rows = int(densities.size());
+        record.denoise.rowDensities.insert(record.denoise.rowDensities.end(), densities.begin(), densities.end());
+    }
+    const auto ids = tiles_->united(layer, row.sequence, kvHead);
+    const int tokens = tokens_[row.sequence];
+    int kept = 0;
+    for (const std::int32_t tile : ids) kept += std::min(options_.tile, tokens - tile * options_.tile);
+    recordChosen(out,
+                 {ids, allTokens(options_.block), float(double(kept) / tokens),
+                  row.maskUsed ? int(ids.size()) : -1}, // the masks stay the same to the end of the run
                  record);
 }
 

@@ -5,6 +5,7 @@
 
 #include "core/cuda/diffusion/canvas_tokens.h"
 #include "core/cuda/diffusion/cuda_canvas_features.h"
+#include "core/cuda/diffusion/cuda_canvas_tiles.h"
 #include "core/cuda/diffusion/cuda_denoise_report.h"
 #include "core/cuda/diffusion/diffusion_parts.h"
 #include "core/session/canvas_engine.h"
@@ -57,8 +58,10 @@ private:
             ropeFirst; // [2*sequences] rotary row of position 0 of each sequence; then of place 0 among its kept tokens
         ForwardArray<cuda::KeepRow> choosing; // [sequences]
         int wantedCount = 0, choosingCount = 0;
-        bool attendsToAll = false; // some row attends to its whole sequence
-        Numbered<int> firstWanted; // [row] its first entry in `wanted`
+        bool attendsToAll = false;   // some row attends to its whole sequence
+        bool choosesTiles = false;   // the rows make their masks; all do in the same forward
+        bool attendsByTiles = false; // the rows attend under their masks; likewise
+        Numbered<int> firstWanted;   // [row] its first entry in `wanted`
     };
     /// Keys and values.
     struct Store {
@@ -102,16 +105,18 @@ private:
     void fillHead(LayerId layer, KvHeadId kvHead, const CanvasRow& row, StepRecord& record) const;
     void fillKept(const CanvasRow& row, const DenoiseLayer& out, StepRecord& record) const;
     void fillComputed(const CanvasRow& row, DenoiseLayer out, StepRecord& record) const;
+    void fillMasked(const CanvasRow& row, DenoiseLayer out, StepRecord& record) const;
     bool evicts() const { return options_.cache == CanvasCache::Evicted; }
     cuda::KeepArgs keepArgs(LayerId layer) const;
 
     DiffusionParts p_; // p_.products has a row for each wanted position, p_.buffers.x their residual streams
     const CanvasOptions options_;
-    const bool recordsRows_; // records how much values changed
+    const bool recordsRows_; // records densities of rows of tiles, and how much values changed
     const CandidateSampling sampling_;
     const PerRow<int> prompts_, tokens_; // of each sequence's prompt; of prompt and canvas
     const int sequences_, mostWanted_;
     std::optional<CudaCanvasFeatures> features_;
+    std::optional<CudaCanvasTiles> tiles_;
 
     Told told_;
     Store store_;

@@ -78,7 +78,7 @@ int CudaCanvasFeatures::countOf(const CanvasRow& row) const {
 void CudaCanvasFeatures::begin(std::span<const CanvasRow> rows) {
     int longest = 0;
     for (const CanvasRow& row : rows) longest = std::max(longest, countOf(row));
-    chosen_.begin(CanvasTokens::tileOf(longest));
+    chosen_.begin(CanvasTokens::tileOf(longest), config_.kvHeads);
     changing_ = places_ = everything_.places = 0;
     all_ = true;
 }

@@ -28,7 +28,7 @@ int CudaDenoisePrompts::tokensOf(RowId sequence) const {
 /// Tokens of a piece: whole blocks, and a multiple of 8, as the kernels of prompts need it.
 int CudaDenoisePrompts::pieceTokens() const {
     const int unit = std::lcm(p_.block, 8);
-    return std::max(unit, BatchLayout::kPrefillChunk / unit * unit);
+    return std::max(unit, BatchLayout::kPieceTokens / unit * unit);
 }
 
 void CudaDenoisePrompts::read(StepRecord& record, const Progress& progress, const std::stop_token& stop) {

@@ -54,7 +54,7 @@ int tileCapacity(const DenoiseOptions& options, int tiles) {
 /// The layout of what is projected together: a row for each token of all sequences' blocks.
 BatchLayout productLayout(BatchLayout layout, int block) {
     layout.rows *= block;
-    layout.chunk = std::max(layout.chunk, layout.rows);
+    layout.pieceTokens = std::max(layout.pieceTokens, layout.rows);
     return layout;
 }
 

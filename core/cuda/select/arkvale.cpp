@@ -19,7 +19,7 @@ public:
           resident_(context.config.layers) {}
 
     void plan(DeviceArena& arena) override;
-    void prompt(const DevicePromptChunk& chunk) override;
+    void prompt(const DevicePromptPiece& piece) override;
     void promptDone(LayerId layer, RowId sequence, int tokens, const __nv_bfloat16* blocks,
                     std::int64_t headStride) override;
     void append(const DeviceStep& step) override { pages_.append(step); }
@@ -63,10 +63,10 @@ void DeviceArkVale::plan(DeviceArena& arena) {
     arena.plan(chosenCount_, heads, "selections");
 }
 
-void DeviceArkVale::prompt(const DevicePromptChunk& chunk) {
-    if (chunk.first + chunk.n < chunk.promptTokens) return;
-    const RowsOf queries(chunk.q, context_.queryWidth());
-    copyOnStream(lastQuery_, queries[chunk.n - 1], queries.width(), cudaMemcpyDeviceToDevice, context_.launch.stream,
+void DeviceArkVale::prompt(const DevicePromptPiece& piece) {
+    if (piece.first + piece.n < piece.promptTokens) return;
+    const RowsOf queries(piece.q, context_.queryWidth());
+    copyOnStream(lastQuery_, queries[piece.n - 1], queries.width(), cudaMemcpyDeviceToDevice, context_.launch.stream,
                  "keeping the last query");
 }
 

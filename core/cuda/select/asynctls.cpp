@@ -28,7 +28,7 @@ public:
     void plan(DeviceArena& arena) override;
     void begin() override;
     std::size_t reportBytes() const override { return context_.record ? massesAt() + mass_.bytes() : 0; }
-    void prompt(const DevicePromptChunk& chunk) override;
+    void prompt(const DevicePromptPiece& piece) override;
     void promptDone(LayerId layer, RowId sequence, int tokens, const Bf16* blocks, std::int64_t headStride) override;
     void append(const DeviceStep& step) override;
     void choose(const DeviceStep& step, cuda::SelectArgs& args) override;
@@ -142,17 +142,17 @@ void AsyncTls::begin() {
     transfers_.open(std::move(fetching), context_.transferBlocks);
 }
 
-void AsyncTls::prompt(const DevicePromptChunk& chunk) {
-    if (!context_.layers[chunk.layer].sparse) return;
-    labels_.prompt(chunk);
-    if (chunk.first + chunk.n < chunk.promptTokens) return;
-    const RowsOf queries(chunk.q, context_.queryWidth());
-    copyOnStream(lastQuery_, queries[chunk.n - 1], queries.width(), cudaMemcpyDeviceToDevice, context_.launch.stream,
+void AsyncTls::prompt(const DevicePromptPiece& piece) {
+    if (!context_.layers[piece.layer].sparse) return;
+    labels_.prompt(piece);
+    if (piece.first + piece.n < piece.promptTokens) return;
+    const RowsOf queries(piece.q, context_.queryWidth());
+    copyOnStream(lastQuery_, queries[piece.n - 1], queries.width(), cudaMemcpyDeviceToDevice, context_.launch.stream,
                  "keeping the last query");
 }
 
-/// Makes the labels of the prompt, and lets the query of the last prompt token choose the candidates of the first step.
-/// These candidates stay on the device.
+/// Makes the labels of the prompt, and lets the query of the last prompt token choose the candidates of the first step:
+/// the prompt has left their blocks on the device, where they stay.
 void AsyncTls::promptDone(LayerId index, RowId sequence, int tokens, const Bf16* blocks, std::int64_t headStride) {
     const DeviceLayerState& state = context_.layers[index];
     if (!state.sparse) return;

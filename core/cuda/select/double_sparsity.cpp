@@ -24,7 +24,7 @@ public:
     void begin() override;
     std::size_t reportBytes() const override { return report_.bytes(); }
     std::int64_t storedBytes(LayerId, RowId sequence) const override { return store_.storedBytes(sequence); }
-    void prompt(const DevicePromptChunk& chunk) override { labels_.prompt(chunk); }
+    void prompt(const DevicePromptPiece& piece) override { labels_.prompt(piece); }
     void promptDone(LayerId layer, RowId sequence, int tokens, const Bf16* blocks, std::int64_t headStride) override;
     void append(const DeviceStep& step) override;
     void choose(const DeviceStep& step, cuda::SelectArgs&) override;

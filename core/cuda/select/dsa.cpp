@@ -30,7 +30,7 @@ public:
     void begin() override;
     std::size_t reportBytes() const override { return context_.record ? hitsAt() + hitBytes() : 0; }
     std::int64_t storedBytes(LayerId, RowId sequence) const override { return store_.storedBytes(sequence); }
-    bool attendPrompt(const DevicePromptChunk& chunk, const cuda::PrefillAttentionArgs& args) override;
+    bool attendPrompt(const DevicePromptPiece& piece, const cuda::PrefillAttentionArgs& args) override;
     void promptDone(LayerId layer, RowId sequence, int tokens, const __nv_bfloat16* blocks,
                     std::int64_t headStride) override;
     void append(const DeviceStep& step) override;
@@ -55,7 +55,7 @@ private:
     bool runsIn(LayerId layer) const { return indexer_.runsIn(int(layer)); }
     bool shares() const { return std::count(indexer_.shared.begin(), indexer_.shared.end(), true) > 0; }
     int dim() const { return context_.shape.dim; }
-    int togetherRows() const { return std::max(context_.rows(), std::min(context_.promptChunk, kChosenTogether)); }
+    int togetherRows() const { return std::max(context_.rows(), std::min(context_.pieceTokens, kChosenTogether)); }
     std::size_t missingAt() const { return report_.bytes(); } // where the counts of missing tokens lie in a report
     std::size_t hitsAt() const { return missingAt() + (Elements(context_.rows()) * 4 + 15) / 16 * 16; }
     std::size_t hitBytes() const {
@@ -253,24 +253,24 @@ std::int32_t* DsaOnDevice::listsOf(int position) const {
     return promptLists_ == nullptr ? tokens_ : RowsOf(promptLists_, budget_)[position - budget_];
 }
 
-bool DsaOnDevice::attendPrompt(const DevicePromptChunk& chunk, const cuda::PrefillAttentionArgs& args) {
-    if (!context_.layers[chunk.layer].ownTier) return false;
-    const RowsOf streams(chunk.x, context_.config.hidden);
-    const RowsOf projected(chunk.qkv, context_.config.latent->queryRank + dim());
+bool DsaOnDevice::attendPrompt(const DevicePromptPiece& piece, const cuda::PrefillAttentionArgs& args) {
+    if (!context_.layers[piece.layer].ownTier) return false;
+    const RowsOf streams(piece.x, context_.config.hidden);
+    const RowsOf projected(piece.qkv, context_.config.latent->queryRank + dim());
     const RowsOf queries(args.q, {byToken_.queryHeads, dim()});
     const RowsOf attended(args.out, {byToken_.queryHeads, byToken_.valueDim()});
     // The first tokens see no more than they may choose.
-    const int dense = std::clamp(budget_ - chunk.first, 0, chunk.n);
+    const int dense = std::clamp(budget_ - piece.first, 0, piece.n);
     lastList_ = nullptr;
-    for (int start = 0; start < chunk.n;) {
+    for (int start = 0; start < piece.n;) {
         const bool chooses = start >= dense;
-        const int count = std::min(kChosenTogether, (chooses ? chunk.n : dense) - start), first = chunk.first + start;
-        const cuda::IndexedTokens tokens{count, counting_ + first, nullptr, true, int(chunk.sequence)};
+        const int count = std::min(kChosenTogether, (chooses ? piece.n : dense) - start), first = piece.first + start;
+        const cuda::IndexedTokens tokens{count, counting_ + first, nullptr, true, int(piece.sequence)};
         std::int32_t* const lists = chooses ? listsOf(first) : nullptr;
-        if (runsIn(chunk.layer)) {
-            place(chunk.layer, {tokens, streams[start], projected[start]}, chooses);
+        if (runsIn(piece.layer)) {
+            place(piece.layer, {tokens, streams[start], projected[start]}, chooses);
             if (chooses) {
-                score(chunk.layer, tokens, first + count, nullptr);
+                score(piece.layer, tokens, first + count, nullptr);
                 chooseBest(tokens, first + count, lists, nullptr, nullptr);
             }
         }
@@ -280,7 +280,7 @@ bool DsaOnDevice::attendPrompt(const DevicePromptChunk& chunk, const cuda::Prefi
             attend.rows = count;
             attend.position = tokens.position;
             attend.q = queries[start];
-            attend.blocks = chunk.blocks;
+            attend.blocks = piece.blocks;
             attend.headFirst = poolFirst_; // 0
             attend.oneSequence = true;
             attend.list.block = lists;

@@ -1,5 +1,5 @@
-// The Forecast on the GPU: a forecast head makes queries for the next layer from this layer's input; they are rotated
-// and scored against the next layer's pooled keys.
+// The Forecast on the GPU: a forecast head makes queries for the next layer from this layer's input; the selection
+// rotates them and scores them against the next layer's pooled keys.
 #include "core/cuda/select/forecast.h"
 
 #include "core/cuda/device_selector.h"
@@ -16,10 +16,10 @@ public:
 
     void plan(DeviceArena& arena) override {
         const bool prompts = context_.spec.sparsePrefill;
-        const int rows = prompts ? std::max(context_.rows(), context_.promptChunk) : context_.rows();
+        const int rows = prompts ? std::max(context_.rows(), context_.pieceTokens) : context_.rows();
         arena.plan(projected_, {rows, width()}, "forecasts");
-        arena.plan(query_, {rows, width()}, "forecasts");
         if (!prompts) return;
+        arena.plan(query_, {rows, width()}, "forecasts");
         const int longest = *std::max_element(context_.maxTokens.begin(), context_.maxTokens.end());
         arena.plan(promptQueries_, {longest, width()}, "forecasts");
     }
@@ -32,12 +32,12 @@ public:
     }
 
     /// Makes the next layer's queries of every prompt token, which are kept until the next layer attends.
-    void prompt(const DevicePromptChunk& chunk) override {
-        if (!context_.spec.sparsePrefill || !context_.sparse(next(chunk.layer))) return;
-        forecastPrompt(context_.weights.layers[chunk.layer].forecast, chunk,
-                       RowsOf(promptQueries_, width())[chunk.first]);
+    void prompt(const DevicePromptPiece& piece) override {
+        if (!context_.spec.sparsePrefill || !context_.sparse(next(piece.layer))) return;
+        forecastPrompt(context_.weights.layers[piece.layer].forecast, piece,
+                       RowsOf(promptQueries_, width())[piece.first]);
     }
-    void choosePrompt(const DevicePromptChunk& piece, cuda::SelectArgs& args) override {
+    void choosePrompt(const DevicePromptPiece& piece, cuda::SelectArgs& args) override {
         args.score = cuda::SelectArgs::Score::PooledProduct;
         if (piece.layer > LayerId{0}) {
             args.q = RowsOf(promptQueries_, width())[piece.first];
@@ -56,42 +56,34 @@ private:
                              {context_.weights.layers[layer].inputNorm, config.streamNormEps()},
                              {projected_, width(), false, nullptr, nullptr}, mark);
     }
-    cuda::GuessArgs guessArgs(int rows) const {
+    void forecast(const cuda::DeviceMatrix& heads, const DeviceStep& step, cuda::SelectArgs& select) {
+        project(heads, step.layer, step.x, context_.rows(), step.stage1Mark);
+        select.score = cuda::SelectArgs::Score::PooledProduct;
+        select.guess = {projected_, context_.tables.ropeCos, context_.tables.ropeSin, context_.tables.ropeFirst,
+                        context_.config.rope.interleaved};
+        select.marks.pooling = step.poolingMark;
+    }
+    void forecastPrompt(const cuda::DeviceMatrix& heads, const DevicePromptPiece& piece, __nv_bfloat16* to) {
+        project(heads, piece.layer, piece.x, piece.n, nullptr);
         cuda::GuessArgs args;
-        args.rows = rows;
+        args.rows = piece.n;
         args.heads = context_.shape.kvHeads;
         args.dim = context_.shape.dim;
         args.projected = projected_;
         args.interleaved = context_.config.rope.interleaved;
         args.cos = context_.tables.ropeCos;
         args.sin = context_.tables.ropeSin;
-        return args;
-    }
-    void forecast(const cuda::DeviceMatrix& heads, const DeviceStep& step, cuda::SelectArgs& select) {
-        project(heads, step.layer, step.x, context_.rows(), step.stage1Mark);
-        cuda::GuessArgs args = guessArgs(context_.rows());
-        args.ropeFirst = context_.tables.ropeFirst;
-        args.position = step.position;
-        args.active = step.active;
-        args.q = query_;
-        cuda::rotateGuess(context_.launch, args);
-        select.score = cuda::SelectArgs::Score::PooledProduct;
-        select.q = query_;
-        select.marks.pooling = step.poolingMark;
-    }
-    void forecastPrompt(const cuda::DeviceMatrix& heads, const DevicePromptChunk& chunk, __nv_bfloat16* to) {
-        project(heads, chunk.layer, chunk.x, chunk.n, nullptr);
-        cuda::GuessArgs args = guessArgs(chunk.n);
-        args.ropeFirst = context_.tables.ropeFirst + int(chunk.sequence);
+        args.ropeFirst = context_.tables.ropeFirst + int(piece.sequence);
         args.oneSequence = true;
-        args.firstPosition = chunk.first;
+        args.firstPosition = piece.first;
         args.q = to;
         cuda::rotateGuess(context_.launch, args);
     }
 
     const DeviceSelectorContext context_;
-    float* projected_ = nullptr;                                // [rows, kvHeads*dim]
-    __nv_bfloat16 *query_ = nullptr, *promptQueries_ = nullptr; // [rows or prompt tokens, kvHeads*dim]
+    float* projected_ = nullptr; // [rows, kvHeads*dim]
+    // With sparsePrefill: rotated queries of layer 0 [rows, kvHeads*dim], and of the next layer [prompt tokens, ..].
+    __nv_bfloat16 *query_ = nullptr, *promptQueries_ = nullptr;
 };
 
 } // namespace

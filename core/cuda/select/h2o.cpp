@@ -35,7 +35,7 @@ public:
         upload(heavy_, heavyHost_);
         upload(recent_, recentHost_);
     }
-    void prompt(const DevicePromptChunk& chunk) override;
+    void prompt(const DevicePromptPiece& piece) override;
     void promptDone(LayerId layer, RowId sequence, int tokens, const __nv_bfloat16* blocks,
                     std::int64_t headStride) override;
     bool attend(const DeviceStep& step, cuda::DecodeAttentionArgs& args) override {
@@ -76,21 +76,21 @@ private:
     float* logSums_ = nullptr;                          // [rows, queryHeads] of the step's attention
 };
 
-void H2o::prompt(const DevicePromptChunk& chunk) {
-    if (!context_.layers[chunk.layer].ownTier) return;
-    if (chunk.first == 0) clearMass();
+void H2o::prompt(const DevicePromptPiece& piece) {
+    if (!context_.layers[piece.layer].ownTier) return;
+    if (piece.first == 0) clearMass();
     cuda::TokenMassArgs args;
     args.shape = context_.shape;
     args.rows = 1;
-    args.q = chunk.q;
-    args.logSums = chunk.logSums;
-    args.queries = chunk.n;
-    args.firstPosition = chunk.first;
-    args.blocks = chunk.blocks;
-    args.stride = chunk.headStride / std::int64_t(cuda::blockElements(context_.shape.blockSize, context_.shape.dim));
-    args.maxTokens = chunk.first + chunk.n;
-    if (const float* scores = biases(chunk.layer)) args.bias = scores + firstToken(chunk.sequence);
-    args.biasStride = tokenStride(chunk.sequence);
+    args.q = piece.q;
+    args.logSums = piece.logSums;
+    args.queries = piece.n;
+    args.firstPosition = piece.first;
+    args.blocks = piece.blocks;
+    args.stride = piece.headStride / std::int64_t(cuda::blockElements(context_.shape.blockSize, context_.shape.dim));
+    args.maxTokens = piece.first + piece.n;
+    if (const float* scores = biases(piece.layer)) args.bias = scores + firstToken(piece.sequence);
+    args.biasStride = tokenStride(piece.sequence);
     args.scale = context_.config.attentionScale();
     args.biasScale = context_.spec.bias.scale;
     args.mass = promptMass_;

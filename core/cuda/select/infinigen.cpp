@@ -21,7 +21,7 @@ public:
         : context_(context), dims_(dims), width_(cuda::partialWidth(dims)), warmUp_(warmUp), guess_(context_) {}
 
     void plan(DeviceArena& arena) override;
-    void prompt(const DevicePromptChunk& chunk) override;
+    void prompt(const DevicePromptPiece& piece) override;
     void promptDone(LayerId layer, RowId sequence, int tokens, const __nv_bfloat16* blocks,
                     std::int64_t headStride) override;
     void append(const DeviceStep& step) override;
@@ -66,15 +66,15 @@ void InfinigenOnDevice::plan(DeviceArena& arena) {
     arena.plan(scores_, {heads, context_.maxBlocks}, kWhat);
 }
 
-void InfinigenOnDevice::prompt(const DevicePromptChunk& chunk) {
-    if (!context_.layers[chunk.layer].sparse) return;
-    if (chunk.first == 0) {
+void InfinigenOnDevice::prompt(const DevicePromptPiece& piece) {
+    if (!context_.layers[piece.layer].sparse) return;
+    if (piece.first == 0) {
         clearOnStream(gram_, {context_.shape.kvHeads, context_.shape.dim, context_.shape.dim}, context_.launch.stream,
                       "preparing partial keys");
-        sampledOf_ = {chunk.layer, chunk.sequence};
+        sampledOf_ = {piece.layer, piece.sequence};
     }
     cuda::addQueryGram(context_.launch,
-                       {context_.shape, chunk.q, std::clamp(warmUp_ - chunk.first, 0, chunk.n), gram_});
+                       {context_.shape, piece.q, std::clamp(warmUp_ - piece.first, 0, piece.n), gram_});
 }
 
 void InfinigenOnDevice::setDirections(LayerId layer, RowId sequence, bool sampled) {

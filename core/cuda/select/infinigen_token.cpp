@@ -42,7 +42,7 @@ public:
     void begin() override;
     std::size_t reportBytes() const override { return massesAt() + mass_.bytes(); }
     std::int64_t storedBytes(LayerId, RowId sequence) const override { return store_.storedBytes(sequence); }
-    void prompt(const DevicePromptChunk& chunk) override;
+    void prompt(const DevicePromptPiece& piece) override;
     void promptDone(LayerId layer, RowId sequence, int tokens, const Bf16* blocks, std::int64_t headStride) override;
     void append(const DeviceStep& step) override;
     void choose(const DeviceStep&, cuda::SelectArgs&) override {
@@ -158,7 +158,7 @@ void InfinigenTokenOnDevice::plan(DeviceArena& arena) {
         arena.plan(layer.previous, unitedAt.size(), "recorder state");
         arena.plan(layer.previousCount, kvHeads, "recorder state");
     }
-    const int sampled = std::min(mostOf(context_.promptTokens), warmUp_ + context_.promptChunk);
+    const int sampled = std::min(mostOf(context_.promptTokens), warmUp_ + context_.pieceTokens);
     arena.plan(sampled_.gram, matrixAt.size(), kGuess);
     arena.plan(sampled_.queries, Extents<int, int, int>(sampled, shape.queryHeads, shape.dim).size(), kGuess);
     arena.plan(sampled_.vectors, matrixAt.size(), kGuess);
@@ -215,27 +215,27 @@ void InfinigenTokenOnDevice::begin() {
     if (context_.offload) side_.open();
 }
 
-void InfinigenTokenOnDevice::prompt(const DevicePromptChunk& chunk) {
-    if (!own(chunk.layer)) return;
+void InfinigenTokenOnDevice::prompt(const DevicePromptPiece& piece) {
+    if (!own(piece.layer)) return;
     const auto clear = [&](auto* what, Elements count) {
         clearOnStream(what, count, context_.launch.stream, "preparing partial keys");
     };
-    if (chunk.first == 0) {
+    if (piece.first == 0) {
         clear(sampled_.gram, {context_.queryWidth(), context_.shape.dim});
         clear(sampled_.lengths, context_.queryWidth());
         sampled_.solved.clear();
-        sampled_.of = {chunk.layer, chunk.sequence};
+        sampled_.of = {piece.layer, piece.sequence};
     }
     if (!sampled_.solved.empty()) {
-        cuda::addLengthsAlong(context_.launch, {byHead_, chunk.q, chunk.n, sampled_.vectors, sampled_.lengths});
+        cuda::addLengthsAlong(context_.launch, {byHead_, piece.q, piece.n, sampled_.vectors, sampled_.lengths});
         return;
     }
     cuda::addQueryGram(context_.launch,
-                       {byHead_, chunk.q, std::clamp(warmUp_ - chunk.first, 0, chunk.n), sampled_.gram});
-    copyOnStream(RowsOf(sampled_.queries, context_.queryWidth())[chunk.first], chunk.q,
-                 {chunk.n, context_.queryWidth()}, cudaMemcpyDeviceToDevice, context_.launch.stream, "keeping queries");
-    const int read = chunk.first + chunk.n;
-    if (read >= std::min(warmUp_, chunk.promptTokens)) solve(read);
+                       {byHead_, piece.q, std::clamp(warmUp_ - piece.first, 0, piece.n), sampled_.gram});
+    copyOnStream(RowsOf(sampled_.queries, context_.queryWidth())[piece.first], piece.q,
+                 {piece.n, context_.queryWidth()}, cudaMemcpyDeviceToDevice, context_.launch.stream, "keeping queries");
+    const int read = piece.first + piece.n;
+    if (read >= std::min(warmUp_, piece.promptTokens)) solve(read);
 }
 
 /// Computes the right singular vectors of every query head's sampled queries, and how far the queries of the first

@@ -18,7 +18,7 @@ public:
     void plan(DeviceArena& arena) override;
     void begin() override;
     std::size_t reportBytes() const override { return 16; } // the first word counts the replaced keys
-    void prompt(const DevicePromptChunk& chunk) override;
+    void prompt(const DevicePromptPiece& piece) override;
     void promptDone(LayerId layer, RowId sequence, int tokens, const __nv_bfloat16* blocks,
                     std::int64_t headStride) override;
     void append(const DeviceStep& step) override;
@@ -77,7 +77,7 @@ void DeviceInfLlm::plan(DeviceArena& arena) {
     const int longest = *std::max_element(context_.promptTokens.begin(), context_.promptTokens.end());
     arena.plan(promptKeys_, {shape.kvHeads, longest, shape.dim}, "prompt KV");
     arena.plan(promptMass_, {shape.queryHeads, longest}, "prompt activations");
-    arena.plan(promptLogSums_, {shape.queryHeads, context_.promptChunk}, "prompt activations");
+    arena.plan(promptLogSums_, {shape.queryHeads, context_.pieceTokens}, "prompt activations");
     const Elements queries(rows, shape.queryHeads, shape.dim), lists(heads, context_.capacity);
     arena.plan(farQ_, queries, "activations");
     arena.plan(farOut_, queries, "activations");
@@ -102,25 +102,25 @@ void DeviceInfLlm::begin() {
                 "preparing the session");
 }
 
-void DeviceInfLlm::prompt(const DevicePromptChunk& chunk) {
+void DeviceInfLlm::prompt(const DevicePromptPiece& piece) {
     const cuda::AttentionShape& shape = context_.shape;
-    if (chunk.first == 0)
-        clearOnStream(promptMass_, {shape.queryHeads, chunk.promptTokens}, context_.launch.stream,
+    if (piece.first == 0)
+        clearOnStream(promptMass_, {shape.queryHeads, piece.promptTokens}, context_.launch.stream,
                       "reading the prompt");
     cuda::FarPromptArgs args;
-    args.memory = memoryOf(chunk.layer);
-    args.sequence = int(chunk.sequence);
-    args.first = chunk.first;
-    args.n = chunk.n;
-    args.qkv = chunk.qkv;
-    args.q = chunk.q;
-    args.blocks = chunk.blocks;
-    args.headStride = chunk.headStride;
-    args.tokenBias = chunk.tokenScores;
-    args.biasStride = chunk.scoreStride;
+    args.memory = memoryOf(piece.layer);
+    args.sequence = int(piece.sequence);
+    args.first = piece.first;
+    args.n = piece.n;
+    args.qkv = piece.qkv;
+    args.q = piece.q;
+    args.blocks = piece.blocks;
+    args.headStride = piece.headStride;
+    args.tokenBias = piece.tokenScores;
+    args.biasStride = piece.scoreStride;
     args.scale = context_.config.attentionScale();
     args.biasScale = context_.spec.bias.scale;
-    args.promptTokens = chunk.promptTokens;
+    args.promptTokens = piece.promptTokens;
     args.plainKeys = promptKeys_;
     args.mass = promptMass_;
     args.logSums = promptLogSums_;

@@ -35,7 +35,7 @@ public:
 
     void plan(DeviceArena& arena) override;
     void begin() override;
-    bool attendPrompt(const DevicePromptChunk& chunk, const cuda::PrefillAttentionArgs& args) override;
+    bool attendPrompt(const DevicePromptPiece& piece, const cuda::PrefillAttentionArgs& args) override;
     void promptDone(LayerId layer, RowId sequence, int tokens, const __nv_bfloat16* blocks,
                     std::int64_t headStride) override;
     void append(const DeviceStep& step) override {
@@ -90,7 +90,7 @@ void Locret::plan(DeviceArena& arena) {
     const Elements lists(kvHeads, listed_), blocks(kvHeads, listedBlocks_);
     arena.plan(in_, weights_.in.size(), "retaining heads");
     arena.plan(out_, weights_.out.size(), "retaining heads");
-    arena.plan(promptHidden_, {context_.promptChunk, weights_.width}, "retaining heads");
+    arena.plan(promptHidden_, {context_.pieceTokens, weights_.width}, "retaining heads");
     arena.plan(stepHidden_, {rows, weights_.width}, "retaining heads");
     arena.plan(stepScores_, {rows, kvHeads}, "retaining heads");
     arena.plan(listScores_, lists, "prompt scores");
@@ -137,11 +137,11 @@ void Locret::evict() {
 }
 
 /// A prompt token attends to the retained tokens of earlier chunks and to the tokens of its own chunk.
-bool Locret::attendPrompt(const DevicePromptChunk& chunk, const cuda::PrefillAttentionArgs& args) {
-    if (!context_.layers[chunk.layer].ownTier) return false;
-    if (chunk.first == 0) listCount_ = 0;
-    cuda::RetainingArgs scores = scoring(chunk.layer, chunk.n, chunk.qkv, promptHidden_);
-    scores.scores = promptScores_ + chunk.first;
+bool Locret::attendPrompt(const DevicePromptPiece& piece, const cuda::PrefillAttentionArgs& args) {
+    if (!context_.layers[piece.layer].ownTier) return false;
+    if (piece.first == 0) listCount_ = 0;
+    cuda::RetainingArgs scores = scoring(piece.layer, piece.n, piece.qkv, promptHidden_);
+    scores.scores = promptScores_ + piece.first;
     scores.headStride = mostTokens_;
     cuda::scoreRetaining(context_.launch, scores);
 
@@ -152,32 +152,32 @@ bool Locret::attendPrompt(const DevicePromptChunk& chunk, const cuda::PrefillAtt
     pack.shape = context_.shape;
     pack.rows = 1;
     pack.capacity = listed_;
-    pack.blocks = chunk.blocks;
-    pack.stride = chunk.headStride / std::int64_t(element);
+    pack.blocks = piece.blocks;
+    pack.stride = piece.headStride / std::int64_t(element);
     pack.packed = packed_;
     pack.packedBlocks = listedBlocks_;
     if (packedBias_ != nullptr) {
-        pack.bias = biases(chunk.layer);
-        pack.biasFirst = context_.tables.tokenFirst + int(chunk.sequence) * context_.shape.kvHeads;
+        pack.bias = biases(piece.layer);
+        pack.biasFirst = context_.tables.tokenFirst + int(piece.sequence) * context_.shape.kvHeads;
         pack.packedBias = packedBias_;
     }
-    cuda::PrefillAttentionArgs piece = args;
-    piece.blocks = packed_;
-    piece.headStride = std::int64_t(listedBlocks_) * std::int64_t(element);
-    piece.tokenBias = packedBias_;
-    piece.biasStride = std::int64_t(listedBlocks_) * context_.shape.blockSize;
-    for (int begin = chunk.first; begin < chunk.first + chunk.n; begin += piece.n) {
-        piece.n = std::min(chunk.first + chunk.n, (begin / chunk_ + 1) * chunk_) - begin;
+    cuda::PrefillAttentionArgs part = args;
+    part.blocks = packed_;
+    part.headStride = std::int64_t(listedBlocks_) * std::int64_t(element);
+    part.tokenBias = packedBias_;
+    part.biasStride = std::int64_t(listedBlocks_) * context_.shape.blockSize;
+    for (int begin = piece.first; begin < piece.first + piece.n; begin += part.n) {
+        part.n = std::min(piece.first + piece.n, (begin / chunk_ + 1) * chunk_) - begin;
         if (begin > 0 && begin % chunk_ == 0) evict();
-        cuda::appendTokens(context_.launch, list_, listCount_, begin, piece.n);
+        cuda::appendTokens(context_.launch, list_, listCount_, begin, part.n);
         pack.tokens = list_.tokens;
         pack.count = list_.count;
         cuda::packTokens(context_.launch, pack);
-        piece.firstPosition = listCount_;
-        piece.q = queries[begin - chunk.first];
-        piece.out = attended[begin - chunk.first];
-        cuda::prefillAttention(context_.launch, piece);
-        listCount_ += piece.n;
+        part.firstPosition = listCount_;
+        part.q = queries[begin - piece.first];
+        part.out = attended[begin - piece.first];
+        cuda::prefillAttention(context_.launch, part);
+        listCount_ += part.n;
     }
     return true;
 }

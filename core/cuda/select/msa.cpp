@@ -21,7 +21,7 @@ public:
         for (const LayerId layer : keys_.ids())
             if (context_.layers[layer].sparse)
                 arena.plan(keys_[layer], {tokens, indexer_.dim}, {"index_keys", "the indexer's keys", Holds::Index});
-        const int rows = std::max(context_.rows(), std::min(context_.promptChunk, BatchLayout::kSparsePrefillRows));
+        const int rows = std::max(context_.rows(), std::min(context_.pieceTokens, BatchLayout::kSparsePrefillRows));
         arena.plan(projected_, {rows, projectedWidth()}, "the indexer's queries");
         arena.plan(queries_, {rows, indexer_.heads, indexer_.dim}, "the indexer's queries");
         arena.plan(scores_, {rows, context_.shape.kvHeads, context_.maxBlocks}, "selections");
@@ -32,7 +32,7 @@ public:
         score(step.layer, tokensOf(step), context_.maxBlocks, step.stage1Mark, args);
         args.marks.pooling = step.poolingMark;
     }
-    void choosePrompt(const DevicePromptChunk& piece, cuda::SelectArgs& args) override {
+    void choosePrompt(const DevicePromptPiece& piece, cuda::SelectArgs& args) override {
         const cuda::IndexedTokens tokens{piece.n, args.position, nullptr, true, int(piece.sequence)};
         place(piece.layer, piece.x, tokens);
         score(piece.layer, tokens, context_.spec.grid.blocks(piece.first + piece.n), nullptr, args);

@@ -18,7 +18,7 @@ public:
     void plan(DeviceArena& arena) override;
     void begin() override;
     std::size_t reportBytes() const override;
-    void prompt(const DevicePromptChunk& chunk) override;
+    void prompt(const DevicePromptPiece& piece) override;
     void promptDone(LayerId layer, RowId sequence, int tokens, const __nv_bfloat16* blocks,
                     std::int64_t headStride) override;
     std::int64_t storedBytes(LayerId, RowId sequence) const override {
@@ -263,15 +263,15 @@ cuda::ShadowFetchArgs DeviceShadowKv::fetchOf(LayerId layer) const {
     return args;
 }
 
-void DeviceShadowKv::prompt(const DevicePromptChunk& chunk) {
+void DeviceShadowKv::prompt(const DevicePromptPiece& piece) {
     const cuda::AttentionShape& shape = context_.shape;
     const int queries = shape.queryHeads * shape.dim;
-    const Extents<int, int> keyAt(chunk.promptTokens, width_), queryAt(chunk.n, queries);
-    cuda::keepPlainKeys(context_.launch, chunk.qkv, queries + 2 * width_, queries, width_, chunk.n,
-                        promptScratch_.keys + keyAt.first(chunk.first));
+    const Extents<int, int> keyAt(piece.promptTokens, width_), queryAt(piece.n, queries);
+    cuda::keepPlainKeys(context_.launch, piece.qkv, queries + 2 * width_, queries, width_, piece.n,
+                        promptScratch_.keys + keyAt.first(piece.first));
     promptScratch_.read = true;
-    if (chunk.first + chunk.n < chunk.promptTokens) return;
-    cuda::check(cudaMemcpyAsync(promptScratch_.lastQuery, chunk.q + queryAt.first(chunk.n - 1),
+    if (piece.first + piece.n < piece.promptTokens) return;
+    cuda::check(cudaMemcpyAsync(promptScratch_.lastQuery, piece.q + queryAt.first(piece.n - 1),
                                 queryAt.under(0) * sizeof(__nv_bfloat16), cudaMemcpyDeviceToDevice,
                                 context_.launch.stream),
                 "keeping the last query");

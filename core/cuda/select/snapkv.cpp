@@ -23,7 +23,7 @@ public:
         arena.plan(logSums_, {window_, context_.shape.queryHeads}, "observation window");
         arena.plan(votes_, {context_.shape.kvHeads, mostTokens_}, "prompt scores");
     }
-    void prompt(const DevicePromptChunk& chunk) override;
+    void prompt(const DevicePromptPiece& piece) override;
     void promptDone(LayerId layer, RowId sequence, int tokens, const __nv_bfloat16* blocks,
                     std::int64_t headStride) override;
 
@@ -46,16 +46,16 @@ private:
     double* votes_ = nullptr;          // [kvHeads, mostTokens_]
 };
 
-void SnapKv::prompt(const DevicePromptChunk& chunk) {
-    const int begin = chunk.promptTokens - window_; // the window's first token; below 0 if the prompt is shorter
-    const int from = std::max(chunk.first, begin), n = chunk.first + chunk.n - from;
+void SnapKv::prompt(const DevicePromptPiece& piece) {
+    const int begin = piece.promptTokens - window_; // the window's first token; below 0 if the prompt is shorter
+    const int from = std::max(piece.first, begin), n = piece.first + piece.n - from;
     if (n <= 0) return;
     const auto keep = [&](auto* of, const auto* source, Elements width) {
-        copyOnStream(RowsOf(of, width)[from - begin], RowsOf(source, width)[from - chunk.first], {width, n},
+        copyOnStream(RowsOf(of, width)[from - begin], RowsOf(source, width)[from - piece.first], {width, n},
                      cudaMemcpyDeviceToDevice, context_.launch.stream, "keeping the observation window");
     };
-    keep(queries_, chunk.q, context_.queryWidth());
-    keep(logSums_, chunk.logSums, context_.shape.queryHeads);
+    keep(queries_, piece.q, context_.queryWidth());
+    keep(logSums_, piece.logSums, context_.shape.queryHeads);
 }
 
 void SnapKv::promptDone(LayerId layer, RowId sequence, int tokens, const __nv_bfloat16* blocks,

@@ -58,19 +58,19 @@ std::size_t TokenLabels::observedBytes() const {
                     : Elements(shape.queryHeads + shape.kvHeads, shape.dim) * sizeof(float);
 }
 
-void TokenLabels::prompt(const DevicePromptChunk& chunk) const {
-    if (calibrated_ || !context_.layers[chunk.layer].sparse) return;
-    if (chunk.first == 0)
+void TokenLabels::prompt(const DevicePromptPiece& piece) const {
+    if (calibrated_ || !context_.layers[piece.layer].sparse) return;
+    if (piece.first == 0)
         cuda::check(
             cudaMemsetAsync(byMean() ? static_cast<void*>(sums_) : maxima_, 0, observedBytes(), context_.launch.stream),
             "observing channels");
     cuda::ObserveArgs args;
     args.shape = context_.shape;
-    args.n = chunk.n;
-    args.first = chunk.first;
-    args.q = chunk.q;
-    args.blocks = chunk.blocks;
-    args.headStride = chunk.headStride;
+    args.n = piece.n;
+    args.first = piece.first;
+    args.q = piece.q;
+    args.blocks = piece.blocks;
+    args.headStride = piece.headStride;
     args.sums = sums_;
     byMean() ? cuda::observeChannels(context_.launch, args) : cuda::observeMaxima(context_.launch, args, maxima_);
 }

@@ -19,7 +19,7 @@ public:
 
     void plan(DeviceArena& arena);
     void begin();
-    void prompt(const DevicePromptChunk& chunk) const;
+    void prompt(const DevicePromptPiece& piece) const;
     /// Picks the channels of the sequence and makes the labels of the prompt's keys.
     void promptDone(LayerId layer, RowId sequence, int tokens, const __nv_bfloat16* blocks,
                     std::int64_t headStride) const;

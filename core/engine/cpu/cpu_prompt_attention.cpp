@@ -11,8 +11,8 @@ constexpr int kSparsePrefillTokens = 64; // query tokens selected and attended t
 
 using ScoreExtents = Extents<int, KvHeadId>;
 
-float scoreOf(const PromptChunk& chunk, const ScoreExtents& at, int token, KvHeadId kvHead) {
-    return chunk.rows.score ? chunk.rows.score[at.offset(token, kvHead)] : 0.f;
+float scoreOf(const PromptPiece& piece, const ScoreExtents& at, int token, KvHeadId kvHead) {
+    return piece.rows.score ? piece.rows.score[at.offset(token, kvHead)] : 0.f;
 }
 
 } // namespace
@@ -22,18 +22,18 @@ CpuPromptAttention::CpuPromptAttention(const SelectorContext& context, Selector&
     : context_(context), selector_(selector), needs_(context.abilities), transfers_(transfers), clock_(clock),
       full_(context), attention_(context) {}
 
-void CpuPromptAttention::read(const PromptChunk& chunk, LayerRecord& layer) {
-    if (chunk.first == 0) context_.cache.beginPrompt(chunk.sequence, chunk.layer, chunk.promptTokens);
-    if (context_.cache.indexed(chunk.layer)) clock_.run(layer, Stage::Compression, [&] { appendToIndex(chunk); });
-    clock_.run(layer, Stage::Offloading, [&] { store(chunk); });
-    const bool sparse = context_.plans[chunk.layer].sparse;
+void CpuPromptAttention::read(const PromptPiece& piece, LayerRecord& layer) {
+    if (piece.first == 0) context_.cache.beginPrompt(piece.sequence, piece.layer, piece.promptTokens);
+    if (context_.cache.indexed(piece.layer)) clock_.run(layer, Stage::Compression, [&] { appendToIndex(piece); });
+    clock_.run(layer, Stage::Offloading, [&] { store(piece); });
+    const bool sparse = context_.plans[piece.layer].sparse;
     if (sparse && needs_.promptAttention)
-        clock_.run(layer, Stage::Attention, [&] { selector_.attendPrompt(chunk); });
+        clock_.run(layer, Stage::Attention, [&] { selector_.attendPrompt(piece); });
     else if (sparse && context_.spec.sparsePrefill)
-        attendSparsely(chunk, layer);
+        attendSparsely(piece, layer);
     else
-        clock_.run(layer, Stage::Attention, [&] { context_.kernels.prefillAttention(full_.of(chunk)); });
-    if (needs_.prompt) clock_.run(layer, Stage::Compression, [&] { selector_.prompt(chunk); });
+        clock_.run(layer, Stage::Attention, [&] { context_.kernels.prefillAttention(full_.of(piece)); });
+    if (needs_.prompt) clock_.run(layer, Stage::Compression, [&] { selector_.prompt(piece); });
 }
 
 void CpuPromptAttention::finish(LayerId layerId, RowId sequence, int tokens, LayerRecord& layer) {
@@ -50,46 +50,46 @@ void CpuPromptAttention::finish(LayerId layerId, RowId sequence, int tokens, Lay
     transfers_.recordStored(layerId, tokens, layer);
 }
 
-void CpuPromptAttention::appendToIndex(const PromptChunk& chunk) {
-    const KeyExtents keyAt = context_.keys(chunk.n);
-    const ScoreExtents scoreAt(chunk.n, context_.shape.kvHeads);
+void CpuPromptAttention::appendToIndex(const PromptPiece& piece) {
+    const KeyExtents keyAt = context_.keys(piece.n);
+    const ScoreExtents scoreAt(piece.n, context_.shape.kvHeads);
     context_.forEachKvHead([&](KvHeadId g) {
-        KvHead& head = context_.cache.head(chunk.sequence, chunk.layer, g);
-        for (int token = 0; token < chunk.n; ++token)
-            head.index.append(chunk.rows.k + keyAt.first(token, g), scoreOf(chunk, scoreAt, token, g));
+        KvHead& head = context_.cache.head(piece.sequence, piece.layer, g);
+        for (int token = 0; token < piece.n; ++token)
+            head.index.append(piece.rows.k + keyAt.first(token, g), scoreOf(piece, scoreAt, token, g));
     });
 }
 
-void CpuPromptAttention::store(const PromptChunk& chunk) {
+void CpuPromptAttention::store(const PromptPiece& piece) {
     const BlockLayout& layout = context_.cache.layout();
-    const KeyExtents keyAt = context_.keys(chunk.n);
-    const ScoreExtents scoreAt(chunk.n, context_.shape.kvHeads);
+    const KeyExtents keyAt = context_.keys(piece.n);
+    const ScoreExtents scoreAt(piece.n, context_.shape.kvHeads);
     context_.forEachKvHead([&](KvHeadId g) {
-        const KvHead& head = context_.cache.head(chunk.sequence, chunk.layer, g);
-        for (int token = 0; token < chunk.n; ++token) {
-            const int position = chunk.first + token;
+        const KvHead& head = context_.cache.head(piece.sequence, piece.layer, g);
+        for (int token = 0; token < piece.n; ++token) {
+            const int position = piece.first + token;
             const std::size_t at = keyAt.first(token, g);
             layout.write(context_.cache.promptBlock(head, layout.blockOf(position)), layout.rowOf(position),
-                         chunk.rows.k + at, chunk.rows.v ? chunk.rows.v + at : nullptr,
-                         scoreOf(chunk, scoreAt, token, g));
+                         piece.rows.k + at, piece.rows.v ? piece.rows.v + at : nullptr,
+                         scoreOf(piece, scoreAt, token, g));
         }
     });
 }
 
-/// Sets the first items up for `rows` tokens of the chunk, from the chunk's row `firstRow` on.
-void CpuPromptAttention::placeRows(const PromptChunk& chunk, int firstRow, int rows) {
+/// Sets the first items up for `rows` tokens of the piece, from the piece's row `firstRow` on.
+void CpuPromptAttention::placeRows(const PromptPiece& piece, int firstRow, int rows) {
     const Extents<int, KvHeadId> itemAt(rows, context_.shape.kvHeads);
     for (int row = 0; row < rows; ++row)
         for (const KvHeadId g : context_.kvHeads()) {
             HeadStep& item = items_[itemAt.offset(row, g)];
-            item.head = &context_.cache.head(chunk.sequence, chunk.layer, g);
-            item.sequence = chunk.sequence;
+            item.head = &context_.cache.head(piece.sequence, piece.layer, g);
+            item.sequence = piece.sequence;
             item.kvHead = g;
-            placeAt(context_, item, chunk.layer, chunk.first + firstRow + row);
+            placeAt(context_, item, piece.layer, piece.first + firstRow + row);
             item.dense = item.position + 1 < context_.spec.denseBelowTokens;
             item.byToken = false;
             item.ofPrompt = true;
-            pointAt(context_, item, chunk.rows, firstRow + row);
+            pointAt(context_, item, piece.rows, firstRow + row);
             if (item.dense) wantAll(context_, item);
         }
 }
@@ -97,13 +97,13 @@ void CpuPromptAttention::placeRows(const PromptChunk& chunk, int firstRow, int r
 /// Every token of the piece chooses for itself. The pooling windows and key ranges of later tokens of the piece exist
 /// already. A query uses only the pooling windows that are complete at its own position. The only block whose key range
 /// can include later tokens is the query's own block, and the local window forces that block anyway.
-void CpuPromptAttention::attendSparsely(const PromptChunk& chunk, LayerRecord& layer) {
-    for (int first = 0; first < chunk.n; first += kSparsePrefillTokens) {
-        const int count = std::min(kSparsePrefillTokens, chunk.n - first);
+void CpuPromptAttention::attendSparsely(const PromptPiece& piece, LayerRecord& layer) {
+    for (int first = 0; first < piece.n; first += kSparsePrefillTokens) {
+        const int count = std::min(kSparsePrefillTokens, piece.n - first);
         const auto items = std::size_t(count * context_.shape.kvHeads);
         if (items_.size() < items) items_.resize(items);
         const std::span<HeadStep> work(items_.data(), items);
-        placeRows(chunk, first, count);
+        placeRows(piece, first, count);
         if (needs_.scores) clock_.run(layer, Stage::Stage1, [&] { selector_.score(work); });
         clock_.run(layer, Stage::Pooling, [&] { selector_.choose(work); });
         clock_.run(layer, Stage::Stage2, [&] {

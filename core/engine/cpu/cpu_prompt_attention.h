@@ -18,16 +18,16 @@ public:
     CpuPromptAttention(const SelectorContext& context, Selector& selector, CpuTransfers& transfers, StageClock& clock);
 
     /// Stores the keys and values of the piece, attends, and gives the piece to the selector.
-    void read(const PromptChunk& chunk, LayerRecord& layer);
+    void read(const PromptPiece& piece, LayerRecord& layer);
     /// Called after the last piece of a prompt of `tokens` tokens in a layer. The selector makes what it needs of the
     /// prompt, and the device tier gets its first blocks.
     void finish(LayerId layerId, RowId sequence, int tokens, LayerRecord& layer);
 
 private:
-    void appendToIndex(const PromptChunk& chunk);
-    void store(const PromptChunk& chunk);
-    void attendSparsely(const PromptChunk& chunk, LayerRecord& layer);
-    void placeRows(const PromptChunk& chunk, int firstRow, int rows);
+    void appendToIndex(const PromptPiece& piece);
+    void store(const PromptPiece& piece);
+    void attendSparsely(const PromptPiece& piece, LayerRecord& layer);
+    void placeRows(const PromptPiece& piece, int firstRow, int rows);
 
     const SelectorContext& context_;
     Selector& selector_;

@@ -49,9 +49,7 @@ Architecture lladaArchitecture() {
     llada.names.postNorm = "ff_norm.weight";
     llada.names.attention = llada.names.mlp = "";
     llada.names.o = "attn_out";
-    llada.names.gate = "ff_proj";
-    llada.names.up = "up_proj";
-    llada.names.down = "ff_out";
+    llada.names.feedForward = {"ff_proj", "up_proj", "ff_out"};
     llada.read = [](const ConfigReader& reader, ModelConfig& config) {
         for (const auto& [key, alias] :
              {std::pair{"num_key_value_heads", "n_kv_heads"}, std::pair{"tie_word_embeddings", "weight_tying"},

@@ -154,11 +154,9 @@ Architecture minimaxM3Architecture() {
     names.head = "language_model.lm_head.weight";
     names.finalNorm = "language_model.model.norm.weight";
     names.layers = "language_model.model.layers.";
-    names.mixture = "block_sparse_moe.";
-    names.choiceBias = "e_score_correction_bias";
-    names.expertGate = "w1";
-    names.expertUp = "w3";
-    names.expertDown = "w2";
+    names.mixture.prefix = "block_sparse_moe.";
+    names.mixture.choiceBias = "e_score_correction_bias";
+    names.mixture.expert = {"w1", "w3", "w2"};
     minimax.read = readText;
     return minimax;
 }

@@ -51,10 +51,8 @@ Architecture mixtralArchitecture() {
         "hidden_act": "silu", "max_position_embeddings": 131072, "rms_norm_eps": 1e-5, "bos_token_id": 1,
         "eos_token_id": 2, "tie_word_embeddings": false, "sliding_window": null, "num_experts_per_tok": 2,
         "num_local_experts": 8, "rope_theta": 1000000.0})";
-    mixtral.names.mixture = "block_sparse_moe.";
-    mixtral.names.expertGate = "w1";
-    mixtral.names.expertUp = "w3";
-    mixtral.names.expertDown = "w2";
+    mixtral.names.mixture.prefix = "block_sparse_moe.";
+    mixtral.names.mixture.expert = {"w1", "w3", "w2"};
     mixtral.read = [](const ConfigReader& reader, ModelConfig& config) {
         config.attentionBias = config.outputBias = config.feedForwardBias = config.expertBias = Bias::None;
         const int window = reader.integerOr("sliding_window", 0, 1, 1 << 24);
@@ -83,7 +81,7 @@ Architecture qwen2MoeArchitecture() {
         "moe_intermediate_size": 1408, "shared_expert_intermediate_size": 5632, "num_experts_per_tok": 4,
         "num_experts": 60, "norm_topk_prob": false, "mlp_only_layers": null, "qkv_bias": true, "layer_types": null,
         "bos_token_id": null, "eos_token_id": null})";
-    qwen2.names.sharedExpert = "shared_expert.";
+    qwen2.names.mixture.shared = "shared_expert.";
     qwen2.read = [](const ConfigReader& reader, ModelConfig& config) {
         config.attentionBias = readBias(reader, "qkv_bias");
         config.outputBias = Bias::None;

@@ -150,7 +150,7 @@ bool Pattern::Search::next(std::string_view text, std::size_t from, std::size_t&
                            PCRE2_NO_UTF_CHECK | options, state_->match.get(), compiled_.limits.get());
     };
     int found = find(0);
-    if (found == PCRE2_ERROR_JIT_STACKLIMIT) found = find(PCRE2_NO_JIT); // its stack is on the heap
+    if (found == PCRE2_ERROR_JIT_STACKLIMIT) found = find(PCRE2_NO_JIT); // the JIT's stack alone is limited
     if (found == PCRE2_ERROR_NOMATCH) return false;
     if (found < 0)
         throw Error(ErrorKind::OutOfMemory, "the tokenizer's pattern ran out of memory on this text",

@@ -2,6 +2,7 @@
 
 #include "kernels/cuda/attention/block_maps.h"
 #include "kernels/cuda/attention/hopper_softmax.cuh"
+#include "kernels/cuda/attention/hopper_stages.cuh"
 #include "kernels/cuda/device/common.cuh"
 #include "kernels/cuda/device/launch.cuh"
 #include "kernels/cuda/device/warpgroup.cuh"
@@ -11,8 +12,7 @@
 namespace kvscope::cuda {
 namespace {
 
-constexpr int kGroupRows = 64; // query tokens of a warpgroup
-constexpr int kBlock = 64;     // tokens of a KV block
+constexpr int kBlock = 64; // tokens of a KV block
 constexpr int kTileBlocks = kTileKeys / kBlock;
 constexpr int kStages = 2;
 /// Warpgroups that compute, beside the one that loads. Heads of 64 have half the products for as many exponentials, and
@@ -55,8 +55,8 @@ template <int kDim> struct PrefillShared {
     alignas(1024) char values[kStages][kTileBlocks][kDim][128];
     alignas(128) float bias[kStages][kTileKeys]; // comes with the keys
     float spare;                                 // see waitAfter
-    std::uint64_t queriesFull, queriesEmpty, keysFull[kStages], keysEmpty[kStages], valuesFull[kStages],
-        valuesEmpty[kStages];
+    std::uint64_t queriesFull, queriesEmpty;
+    StageBarriers<kStages> keyStages, valueStages;
 };
 
 /// Which keys a tile of queries sees: key tiles [first, last].
@@ -75,17 +75,6 @@ struct PrefillMaps {
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-/// The next stage of a ring, and how often it has been used.
-struct StageTurn {
-    int stage = 0;
-    unsigned round = 0;
-    __device__ void advance() {
-        if (++stage == kStages) stage = 0, ++round;
-    }
-    __device__ unsigned filled() const { return round & 1; }   // parity of the barrier that says: full
-    __device__ unsigned emptied() const { return ~round & 1; } // of the barrier that says: empty; a new one is
-};
-
 /// Asks for the bulk copies of all tiles of this thread block. One thread runs it.
 template <int kDim, bool kBiased>
 __device__ inline void loadTiles(PrefillShared<kDim>& shared, const PrefillAttentionArgs& a, const TileOrder& order,
@@ -93,37 +82,37 @@ __device__ inline void loadTiles(PrefillShared<kDim>& shared, const PrefillAtten
     constexpr int kPieces = kDim / kPieceChannels;
     const int group = a.shape.queryHeads / a.shape.kvHeads;
     const int headBlocks = int(a.headStride / std::int64_t(blockElements(kBlock, kDim)));
-    StageTurn keyTurn, valueTurn;
+    StageTurn<kStages> keyTurn, valueTurn;
     for (int round = 0; itemOf(round) < order.count(); ++round) {
         const QueryTile tile(order, itemOf(round));
         const KeyTiles keys(a, tile, kTileRows<kDim>);
         const int g = tile.head / group, firstBlock = g * headBlocks, lastBlock = (keys.known - 1) / kBlock;
         const auto loadKeys = [&](int at) {
             const int stage = keyTurn.stage;
-            waitFor(shared.keysEmpty[stage], keyTurn.emptied());
+            keyTurn.awaitEmpty(shared.keyStages);
             const int biases = kBiased ? min(kTileBlocks, lastBlock + 1 - at * kTileBlocks) : 0;
-            expectBytes(shared.keysFull[stage], kTileKeys * kDim * 2 + unsigned(biases) * kBlock * 4);
+            expectBytes(shared.keyStages.full[stage], kTileKeys * kDim * 2 + unsigned(biases) * kBlock * 4);
 #pragma unroll
             for (int b = 0; b < kTileBlocks; ++b) {
                 const int block = min(at * kTileBlocks + b, lastBlock); // keys past the last token are masked
 #pragma unroll
                 for (int piece = 0; piece < kPieces; ++piece)
                     boxLoad(shared.keys[stage][piece][b * kBlock], maps.blocks.keys, 0, 0, piece, firstBlock + block,
-                            shared.keysFull[stage]);
+                            shared.keyStages.full[stage]);
             }
             if (biases > 0)
                 bulkLoad(shared.bias[stage], a.tokenBias + g * a.biasStride + at * kTileKeys,
-                         unsigned(biases) * kBlock * 4, shared.keysFull[stage]);
+                         unsigned(biases) * kBlock * 4, shared.keyStages.full[stage]);
             keyTurn.advance();
         };
         const auto loadValues = [&](int at) {
             const int stage = valueTurn.stage;
-            waitFor(shared.valuesEmpty[stage], valueTurn.emptied());
-            expectBytes(shared.valuesFull[stage], kTileKeys * kDim * 2);
+            valueTurn.awaitEmpty(shared.valueStages);
+            expectBytes(shared.valueStages.full[stage], kTileKeys * kDim * 2);
 #pragma unroll
             for (int b = 0; b < kTileBlocks; ++b)
                 boxLoad(shared.values[stage][b], maps.blocks.values, 0, 0,
-                        firstBlock + min(at * kTileBlocks + b, lastBlock), shared.valuesFull[stage]);
+                        firstBlock + min(at * kTileBlocks + b, lastBlock), shared.valueStages.full[stage]);
             valueTurn.advance();
         };
         waitFor(shared.queriesEmpty, ~unsigned(round) & 1);
@@ -160,7 +149,7 @@ public:
         work.running.clear();
         waitFor(shared_.queriesFull, unsigned(round) & 1);
         if constexpr (kHoldsQueries) holdQueries(work.queries);
-        waitFor(shared_.keysFull[keyTurn_.stage], keyTurn_.filled());
+        keyTurn_.awaitFull(shared_.keyStages);
         beginLogits(work.logits);
         productsBegin();
         askLogits(work);
@@ -184,7 +173,7 @@ public:
         for (; at >= keys.first; --at) step<true>(at, work);
 
         if constexpr (!kHoldsQueries) release(shared_.queriesEmpty);
-        waitFor(shared_.valuesFull[valueTurn_.stage], valueTurn_.filled());
+        valueTurn_.awaitFull(shared_.valueStages);
         pinRegisters(work.running.out);
         productsBegin();
         askOut(work.running.out, work.weights);
@@ -210,12 +199,12 @@ private:
     /// Takes in key tile `at`, and the values of the tile before, whose weights are known.
     template <bool kMasked> __device__ void step(int at, Work& work) {
         float shift[2], factor[2];
-        waitFor(shared_.keysFull[keyTurn_.stage], keyTurn_.filled());
+        keyTurn_.awaitFull(shared_.keyStages);
         beginLogits(work.logits);
         productsBegin();
         askLogits(work);
         productsAsked();
-        waitFor(shared_.valuesFull[valueTurn_.stage], valueTurn_.filled());
+        valueTurn_.awaitFull(shared_.valueStages);
         productsBegin();
         askOut(work.running.out, work.weights);
         productsAsked();
@@ -239,11 +228,11 @@ private:
         if (lane_ == 0) arrive(barrier);
     }
     __device__ void releaseKeys() {
-        release(shared_.keysEmpty[keyTurn_.stage]);
+        release(shared_.keyStages.empty[keyTurn_.stage]);
         keyTurn_.advance();
     }
     __device__ void releaseValues() {
-        release(shared_.valuesEmpty[valueTurn_.stage]);
+        release(shared_.valueStages.empty[valueTurn_.stage]);
         valueTurn_.advance();
     }
 
@@ -301,19 +290,14 @@ private:
     /// Values behind the last token may be anything, also not a number, which no weight of zero would hide. Every
     /// warpgroup writes zeros there before its own products.
     __device__ void clearValues(int known) {
-        waitFor(shared_.valuesFull[valueTurn_.stage], valueTurn_.filled());
+        valueTurn_.awaitFull(shared_.valueStages);
         auto& values = shared_.values[valueTurn_.stage];
         for (int token = known / 8 * 8; token < kTileKeys; token += 8)
             for (int channel = int(threadIdx.x) % kWarpgroup; channel < kDim; channel += kWarpgroup) {
                 const int piece = token % kBlock / 8 ^ channel % 8; // the place that the bulk copy gave it
-                uint4& eight = *reinterpret_cast<uint4*>(&values[token / kBlock][channel][piece * 16]);
-                if (token >= known) {
-                    eight = make_uint4(0, 0, 0, 0);
-                } else {
-                    for (int i = known - token; i < 8; ++i) reinterpret_cast<std::uint16_t*>(&eight)[i] = 0;
-                }
+                clearBehind(*reinterpret_cast<uint4*>(&values[token / kBlock][channel][piece * 16]), known - token);
             }
-        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+        showToProducts();
         group_ == 0 ? joinNamed<1>(kWarpgroup) : group_ == 1 ? joinNamed<2>(kWarpgroup) : joinNamed<3>(kWarpgroup);
     }
 
@@ -321,9 +305,7 @@ private:
         const int heads = a_.shape.queryHeads, quad = lane_ % 4;
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
-            float sum = running.sum[h];
-            sum += __shfl_xor_sync(0xffffffffu, sum, 1);
-            sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+            const float sum = quadSum(running.sum[h]);
             const int token = row_ - a_.firstPosition + 8 * h;
             const float inverse = sum > 0 ? 1.f / sum : 0.f;
             const std::size_t place = std::size_t(token) * std::size_t(heads) + std::size_t(tile.head);
@@ -352,7 +334,7 @@ private:
     const float scaleLog2_, biasOverScale_;
     const unsigned reach_;
     const std::uint64_t queries_;
-    StageTurn keyTurn_, valueTurn_;
+    StageTurn<kStages> keyTurn_, valueTurn_;
     int row_ = 0; // position of this thread's first query
 };
 
@@ -372,11 +354,7 @@ __global__ void __launch_bounds__(kThreads<kDim>, 1)
     if (threadIdx.x == 0) {
         prefetchMap(maps.queries), prefetchMap(maps.blocks.keys), prefetchMap(maps.blocks.values);
         initBarrier(shared.queriesFull, 1), initBarrier(shared.queriesEmpty, kReaders);
-        for (int i = 0; i < kStages; ++i) {
-            initBarrier(shared.keysFull[i], 1), initBarrier(shared.keysEmpty[i], kReaders);
-            initBarrier(shared.valuesFull[i], 1), initBarrier(shared.valuesEmpty[i], kReaders);
-        }
-        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+        initStages(shared.keyStages, shared.valueStages, kReaders);
     }
     __syncthreads();
     waitForEarlierKernels();
@@ -412,24 +390,15 @@ template <int kDim, bool kBiased> void launchPrefill(const Launch& how, const Pr
            hopperPrefillKernel<kDim, kBiased>, "attending to the prompt", args, order, maps);
 }
 
-/// Whether the driver finds code for this GPU in a kernel that is compiled for compute capability 9.0 alone.
-bool runsHopperCode() {
-    cudaFuncAttributes attributes{};
-    const cudaError_t code = cudaFuncGetAttributes(&attributes, hopperPrefillKernel<128, false>);
-    if (code != cudaSuccess) cudaGetLastError(); // the refusal is answered here and must not be reported again
-    return code == cudaSuccess;
-}
-
 } // namespace
 
 bool hopperPrefillFits(const Launch& how, const PrefillAttentionArgs& args) {
     const AttentionShape& shape = args.shape;
     const std::size_t shared = shape.dim == 64 ? sizeof(PrefillShared<64>) : sizeof(PrefillShared<128>);
-    const auto onSixteenBytes = [](const void* at) { return reinterpret_cast<std::uintptr_t>(at) % 16 == 0; };
     return how.clusters && shared <= how.blockShared && shape.latentValue == 0 && shape.blockSize == kBlock &&
            args.headStride % std::int64_t(blockElements(kBlock, shape.dim)) == 0 && onSixteenBytes(args.blocks) &&
            onSixteenBytes(args.q) && onSixteenBytes(args.tokenBias) && args.biasStride % 4 == 0 && args.scale > 0 &&
-           runsHopperCode();
+           runsHere(hopperPrefillKernel<128, false>);
 }
 
 void hopperPrefill(const Launch& how, const PrefillAttentionArgs& args) {

@@ -296,7 +296,7 @@ __device__ inline void fetchOwn(const BlockMergeArgs& a, const BlockRow& of, con
     const int thread = int(threadIdx.x) % kPartThreads;
 #pragma unroll 2
     for (int i = thread; i < block * kRow; i += kPartThreads) {
-        // Both are under way before either is stored.
+        // The loads of key and value are both under way before either is stored.
         const int channel = i % kDim, first = i / kDim * 8;
         const uint4 key = *reinterpret_cast<const uint4*>(keyOf(i / kRow) + i % kRow * 8);
         uint4 value = make_uint4(0, 0, 0, 0);

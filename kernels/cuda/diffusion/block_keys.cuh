@@ -38,7 +38,7 @@ __device__ inline int filledSplits(int tiles, int splits) { return min(tiles, sp
 
 /// A split's results of a query as numbers of 2 bytes. They and the sum of exponentials are multiplied by `factor`, a
 /// power of two, so that the largest comes to lie in [2^14, 2^15), and the largest logit grows by as much: `logit`.
-/// That is the same part of a softmax. largest: magnitude of the results
+/// A merge of splits gets the same from these numbers as from the results. largest: magnitude of the results
 struct Halving {
     float factor, logit;
     __device__ explicit Halving(float largest) {

@@ -2,6 +2,7 @@
 
 #include "kernels/cuda/attention/block_maps.h"
 #include "kernels/cuda/attention/hopper_softmax.cuh"
+#include "kernels/cuda/attention/hopper_stages.cuh"
 #include "kernels/cuda/device/common.cuh"
 #include "kernels/cuda/device/launch.cuh"
 #include "kernels/cuda/device/shared_room.cuh"
@@ -12,7 +13,6 @@
 namespace kvscope::cuda {
 namespace {
 
-constexpr int kGroupRows = 64; // queries of a warpgroup
 constexpr int kGroupWarps = 4;
 template <int kDim> constexpr int kTileBytes{kKeyTokens * kDim * 2}; // of keys; and of values
 /// Warpgroups that compute, and one that loads.
@@ -25,24 +25,12 @@ template <int kDim, int kGroups> constexpr int kStages{(96 << 10) / blocksOf(kGr
 template <int kDim, int kGroups> struct BlocksShared {
     alignas(1024) char keys[kStages<kDim, kGroups>][kTileBytes<kDim>];   // [dim / 64][64 tokens][64 channels]
     alignas(1024) char values[kStages<kDim, kGroups>][kTileBytes<kDim>]; // as TileMaps::valueTile says
-    std::uint64_t keysFull[kStages<kDim, kGroups>], keysEmpty[kStages<kDim, kGroups>],
-        valuesFull[kStages<kDim, kGroups>], valuesEmpty[kStages<kDim, kGroups>];
+    StageBarriers<kStages<kDim, kGroups>> keyStages, valueStages;
     float spare; // see waitAfter
     std::uint8_t tokens[kMostDenoised];
 };
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-
-/// The next stage of a ring, and how often it has been used.
-template <int kRing> struct StageTurn {
-    int stage = 0;
-    unsigned round = 0;
-    __device__ void advance() {
-        if (++stage == kRing) stage = 0, ++round;
-    }
-    __device__ unsigned filled() const { return round & 1; }   // parity of the barrier that says: full
-    __device__ unsigned emptied() const { return ~round & 1; } // of the barrier that says: empty; a new one is
-};
 
 /// Asks for the bulk copies of a share's tiles, the last one first. One warp runs it: the pages of a list are copied by
 /// a lane each, tiles of neighbouring pages by one lane.
@@ -57,9 +45,9 @@ __device__ inline void loadTiles(BlocksShared<kDim, kGroups>& shared, const Bloc
     const auto blockOf = [&](int entry) { return firstBlock + (keys.pages != nullptr ? keys.pages[entry] : entry); };
     const auto loadKeys = [&](int tile) {
         const int here = pagesOf(tile), entry = tile * kPages + lane, block = lane < here ? blockOf(entry) : 0;
-        std::uint64_t& full = shared.keysFull[keyTurn.stage];
+        std::uint64_t& full = shared.keyStages.full[keyTurn.stage];
         char* const to = shared.keys[keyTurn.stage];
-        waitFor(shared.keysEmpty[keyTurn.stage], keyTurn.emptied());
+        keyTurn.awaitEmpty(shared.keyStages);
         if (lane == 0) expectBytes(full, unsigned(here) * kPageBytes);
         __syncwarp();
         if (keys.pages == nullptr && here == kPages) {
@@ -73,9 +61,9 @@ __device__ inline void loadTiles(BlocksShared<kDim, kGroups>& shared, const Bloc
     };
     const auto loadValues = [&](int tile) {
         const int here = pagesOf(tile), entry = tile * kPages + lane, block = lane < here ? blockOf(entry) : 0;
-        std::uint64_t& full = shared.valuesFull[valueTurn.stage];
+        std::uint64_t& full = shared.valueStages.full[valueTurn.stage];
         char* const to = shared.values[valueTurn.stage];
-        waitFor(shared.valuesEmpty[valueTurn.stage], valueTurn.emptied());
+        valueTurn.awaitEmpty(shared.valueStages);
         if (lane == 0) expectBytes(full, unsigned(here) * kPageBytes);
         __syncwarp();
         if (keys.pages == nullptr && here == kPages) {
@@ -121,7 +109,7 @@ public:
         loadQueries(of, work.queries);
         work.running.clear();
         const int end = known - (share.end - 1) * kKeyTokens; // tokens of the last tile that count
-        waitFor(shared_.keysFull[keyTurn_.stage], keyTurn_.filled());
+        keyTurn_.awaitFull(shared_.keyStages);
         productsBegin();
         askLogits(work);
         productsAsked();
@@ -139,7 +127,7 @@ public:
         weigh<1>(work.logits, work.running, scaleLog2_, shift, factor);
         packWeights(work.logits, work.weights);
         for (int left = share.end - share.begin - 1; left > 0; --left) step(work);
-        waitFor(shared_.valuesFull[valueTurn_.stage], valueTurn_.filled());
+        valueTurn_.awaitFull(shared_.valueStages);
         pinRegisters(work.running.out);
         productsBegin();
         askOut(work);
@@ -164,11 +152,11 @@ private:
     /// Takes in the next key tile, and the values of the tile before, whose weights are known.
     __device__ void step(Work& work) {
         float shift[2], factor[2];
-        waitFor(shared_.keysFull[keyTurn_.stage], keyTurn_.filled());
+        keyTurn_.awaitFull(shared_.keyStages);
         productsBegin();
         askLogits(work);
         productsAsked();
-        waitFor(shared_.valuesFull[valueTurn_.stage], valueTurn_.filled());
+        valueTurn_.awaitFull(shared_.valueStages);
         productsBegin();
         askOut(work);
         productsAsked();
@@ -180,7 +168,7 @@ private:
         waitAfter(fmaxf(work.running.maximum[0], work.running.maximum[1]), shared_.spare);
         awaitProducts<0>();
         pinRegisters(work.running.out);
-        release(shared_.valuesEmpty[valueTurn_.stage]);
+        release(shared_.valueStages.empty[valueTurn_.stage]);
         valueTurn_.advance();
         weigh<0>(work.logits, work.running, scaleLog2_, shift, factor);
         weigh<1>(work.logits, work.running, scaleLog2_, shift, factor);
@@ -192,7 +180,7 @@ private:
         if (lane_ == 0) arrive(barrier);
     }
     __device__ void releaseKeys() {
-        release(shared_.keysEmpty[keyTurn_.stage]);
+        release(shared_.keyStages.empty[keyTurn_.stage]);
         keyTurn_.advance();
     }
     /// The place of a query in [rows*block, queryHeads].
@@ -244,20 +232,15 @@ private:
     /// What lies behind the last token that counts may be anything, also not a number, which no weight of zero would
     /// hide. Every warpgroup writes zeros there before its own products. known: tokens of the tile that count
     __device__ void clearValues(int known) {
-        waitFor(shared_.valuesFull[valueTurn_.stage], valueTurn_.filled());
+        valueTurn_.awaitFull(shared_.valueStages);
         char* const values = shared_.values[valueTurn_.stage];
         for (int token = known / 8 * 8; token < kKeyTokens; token += 8)
             for (int channel = int(threadIdx.x) % kWarpgroup; channel < kDim; channel += kWarpgroup) {
                 const int page = token / kPage, row = channel / kParts,
                           piece = (channel % kParts * kPage + token % kPage) / 8 ^ row % 8; // as bulk copies permute
-                uint4& eight = *reinterpret_cast<uint4*>(values + (page * kRows + row) * 128 + piece * 16);
-                if (token >= known) {
-                    eight = make_uint4(0, 0, 0, 0);
-                } else {
-                    for (int i = known - token; i < 8; ++i) reinterpret_cast<std::uint16_t*>(&eight)[i] = 0;
-                }
+                clearBehind(*reinterpret_cast<uint4*>(values + (page * kRows + row) * 128 + piece * 16), known - token);
             }
-        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+        showToProducts();
         int(threadIdx.x) < 2 * kWarpgroup ? joinNamed<1>(kWarpgroup) : joinNamed<2>(kWarpgroup);
     }
 
@@ -265,9 +248,7 @@ private:
         const int quad = lane_ % 4;
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
-            float sum = running.sum[h];
-            sum += __shfl_xor_sync(0xffffffffu, sum, 1);
-            sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+            const float sum = quadSum(running.sum[h]);
             const std::size_t cell = firstCell_ + 8u * unsigned(h);
             if (a_.halves) {
                 storeHalves(running, h, sum, cell);
@@ -375,11 +356,7 @@ __global__ void __launch_bounds__(threadsOf(kGroups), blocksOf(kGroups))
     const KeyShare share(keys.tiles(), int(blockIdx.x), used);
     if (threadIdx.x == 0) {
         const unsigned readers = unsigned(groups * kGroupWarps); // a lane of each warp that computes says what was read
-        for (int i = 0; i < kStages<kDim, kGroups>; ++i) {
-            initBarrier(shared.keysFull[i], 1), initBarrier(shared.keysEmpty[i], readers);
-            initBarrier(shared.valuesFull[i], 1), initBarrier(shared.valuesEmpty[i], readers);
-        }
-        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+        initStages(shared.keyStages, shared.valueStages, readers);
     }
     listActive(active, shared.tokens); // with a barrier
     if (warp < kGroupWarps) {
@@ -422,24 +399,15 @@ template <int kDim> void launchDim(const Launch& how, const BlockAttentionArgs& 
                  : launchPages<kDim, 64>(how, args);
 }
 
-/// Whether the driver finds code for this GPU in a kernel that is compiled for compute capability 9.0 alone.
-bool runsHopperCode() {
-    cudaFuncAttributes attributes{};
-    const cudaError_t code = cudaFuncGetAttributes(&attributes, hopperBlocksKernel<128, 16, 1>);
-    if (code != cudaSuccess) cudaGetLastError(); // the refusal is answered here and must not be reported again
-    return code == cudaSuccess;
-}
-
 } // namespace
 
 bool hopperBlocksFit(const Launch& how, const BlockAttentionArgs& args) {
     const AttentionShape& shape = args.rows.shape;
     const std::size_t shared = shape.dim == 64 ? sizeof(BlocksShared<64, 2>) : sizeof(BlocksShared<128, 2>);
-    const auto onSixteenBytes = [](const void* at) { return reinterpret_cast<std::uintptr_t>(at) % 16 == 0; };
     return how.clusters && shared <= how.blockShared && shape.latentValue == 0 &&
            (shape.blockSize == 16 || shape.blockSize == 32 || shape.blockSize == 64) && args.listTokens == 0 &&
            args.partial != nullptr && args.scale > 0 && onSixteenBytes(args.blocks) && onSixteenBytes(args.q) &&
-           runsHopperCode();
+           runsHere(hopperBlocksKernel<128, 16, 1>);
 }
 
 void hopperBlocks(const Launch& how, const BlockAttentionArgs& args) {

@@ -4,6 +4,7 @@
 #include "kernels/cuda/device/shared_room.cuh"
 #include "kernels/cuda/diffusion/active_tokens.cuh"
 #include "kernels/cuda/diffusion/ranked_pages.cuh"
+#include "kernels/cuda/diffusion/tile_weights.cuh"
 
 #include <algorithm>
 
@@ -11,36 +12,9 @@ namespace kvscope::cuda {
 namespace {
 
 constexpr int kThreads = 256, kWarps = kThreads / kWarp;
-constexpr int kPiece = 16; // tokens of a piece: every tile has a whole number of them
-constexpr int kQueryTile = 16;
 
-/// The largest of a query's logits over a piece, and the sum of the exponentials of the distances from it. A lane has
-/// four of the 16 logits, those of its quad of lanes are the others; `tokens` of the piece count.
-__device__ inline float2 weightOf(const float (&first)[4], const float (&second)[4], int half, float scale,
-                                  int tokens) {
-    const int quad = int(threadIdx.x) % 4;
-    float logits[4], most = -INFINITY, sum = 0;
-#pragma unroll
-    for (int e = 0; e < 4; ++e) {
-        const bool valid = e / 2 * 8 + quad * 2 + e % 2 < tokens;
-        logits[e] = valid ? (e < 2 ? first : second)[half * 2 + e % 2] * scale : -INFINITY;
-        most = fmaxf(most, logits[e]);
-    }
-    most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 1));
-    most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 2));
-    const float reference = most == -INFINITY ? 0.f : most;
-#pragma unroll
-    for (int e = 0; e < 4; ++e) sum += exp2f((logits[e] - reference) * kLog2e);
-    sum += __shfl_xor_sync(0xffffffffu, sum, 1);
-    sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-    return make_float2(most, sum);
-}
-
-/// Grid (8 pieces, kvHeads, rows). A warp keeps the keys of one piece as fragments and multiplies all queries of the
-/// block with them, 16 at a time. The columns of both operands are permuted alike: lane quad q has the channels 8q to
-/// 8q + 7 of every 32.
+/// Grid (8 pieces, kvHeads, rows). A warp multiplies all queries of the block with the keys of one piece.
 template <int kDim> __global__ void __launch_bounds__(kThreads) weighKernel(TileMaskArgs a, int pieces, int words) {
-    constexpr int kChunks = kDim / 32;
     letNextKernelStart();
     waitForEarlierKernels();
     if (blockIdx.x == 0 && blockIdx.y == 0 && blockIdx.z == 0 && threadIdx.x == 0) stamp(a.scoreMark);
@@ -54,48 +28,20 @@ template <int kDim> __global__ void __launch_bounds__(kThreads) weighKernel(Tile
     const int piece = int(blockIdx.x) * kWarps + int(threadIdx.x) / kWarp, first = piece * kPiece,
               tokens = min(kPiece, of.first - first);
     if (tokens <= 0) return;
-    const int lane = int(threadIdx.x) % kWarp, rowInTile = lane / 4, quad = lane % 4;
     const Bf16* const keys =
         a.blocks +
         (std::size_t(a.rows.headFirst[of.sequence * shape.kvHeads + g]) + std::size_t(first / bs)) *
             blockElements(bs, kDim) +
         std::size_t(first % bs) * kDim;
-    uint4 k[2][kChunks];
-#pragma unroll
-    for (int c = 0; c < kChunks; ++c)
-#pragma unroll
-        for (int j = 0; j < 2; ++j) // a token behind the last one stands for a number that is not used
-            k[j][c] = loadOnce(keys + std::size_t(min(j * 8 + rowInTile, tokens - 1)) * kDim + c * 32 + quad * 8);
     const auto headOf = [&](int i) { return std::size_t(g * group + i % group); };
     const auto queryOf = [&](int i) {
         return a.q + (std::size_t(row * block + i / group) * shape.queryHeads + headOf(i)) * kDim;
     };
-    const int queries = block * group;
-    for (int begin = 0; begin < queries; begin += kQueryTile) {
-        const int query[2] = {begin + rowInTile, begin + rowInTile + 8};
-        float logits[2][4] = {};
-#pragma unroll
-        for (int c = 0; c < kChunks; ++c) {
-            uint4 x = make_uint4(0, 0, 0, 0), y = x;
-            if (query[0] < queries) x = *reinterpret_cast<const uint4*>(queryOf(query[0]) + c * 32 + quad * 8);
-            if (query[1] < queries) y = *reinterpret_cast<const uint4*>(queryOf(query[1]) + c * 32 + quad * 8);
-#pragma unroll
-            for (int j = 0; j < 2; ++j) {
-                mma16816(logits[j], x.x, y.x, x.y, y.y, k[j][c].x, k[j][c].y);
-                mma16816(logits[j], x.z, y.z, x.w, y.w, k[j][c].z, k[j][c].w);
-            }
-        }
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            const float2 weight = weightOf(logits[0], logits[1], half, a.scale, tokens);
-            const int i = query[half];
-            if (quad == 0 && i < queries)
-                a.weights[((std::size_t(row) * shape.queryHeads + headOf(i)) * std::size_t(block) +
-                           std::size_t(i / group)) *
-                              std::size_t(pieces) +
-                          std::size_t(piece)] = weight;
-        }
-    }
+    weighPiece<kDim>(keys, tokens, block * group, a.scale, queryOf, [&](int i, float2 weight) {
+        const std::size_t token =
+            (std::size_t(row) * shape.queryHeads + headOf(i)) * std::size_t(block) + std::size_t(i / group);
+        a.weights[token * std::size_t(pieces) + std::size_t(piece)] = weight;
+    });
 }
 
 /// The largest logit of each of a row's tokens, and one over the sum of its exponentials, in shared memory.
@@ -105,16 +51,9 @@ struct RowSums {
 
 /// A warp takes every eighth token. All threads of the thread block call this; a barrier follows.
 __device__ inline void sumRow(const float2* weights, int tokens, int pieces, int used, RowSums& sums) {
-    const int lane = int(threadIdx.x) % kWarp;
     for (int token = int(threadIdx.x) / kWarp; token < tokens; token += kWarps) {
-        const float2* const of = weights + std::size_t(token) * std::size_t(pieces);
-        float most = -INFINITY, sum = 0;
-        for (int i = lane; i < used; i += kWarp) most = fmaxf(most, of[i].x);
-        most = warpMax(most);
-        const float reference = most == -INFINITY ? 0.f : most;
-        for (int i = lane; i < used; i += kWarp) sum += of[i].y * exp2f((of[i].x - reference) * kLog2e);
-        sum = warpSum(sum);
-        if (lane == 0) sums.most[token] = reference, sums.inverse[token] = 1.f / sum;
+        const float2 softmax = softmaxOf(weights + std::size_t(token) * std::size_t(pieces), 0, used);
+        if (threadIdx.x % kWarp == 0) sums.most[token] = softmax.x, sums.inverse[token] = softmax.y;
     }
     __syncthreads();
 }

@@ -131,7 +131,7 @@ private:
         note(slot, c_.head + before);
         return slot;
     }
-    /// So many slots were wanted by take() since the last call.
+    /// Counts the slots that calls of take() have wanted since the last call of this function.
     KVSCOPE_TEAM_CODE void count(int wanted) {
         const int taken = wanted < c_.free ? wanted : c_.free;
         if (taken < wanted) c_.failed = 1;

@@ -247,7 +247,7 @@ TEST(BatchLayout, SequencesLieOneAfterTheOther) {
     EXPECT_EQ(layout.firstElement(RowId{1}), 6 * layout.blockElements);
     EXPECT_EQ(layout.blocksInSight(LayerId{0}), 3);
     EXPECT_EQ(layout.blocksInSight(LayerId{1}), 3) << "100 tokens that begin anywhere touch 3 blocks";
-    EXPECT_EQ(layout.chunk, 100);
+    EXPECT_EQ(layout.pieceTokens, 100);
     options.maxTokens = {300, 64};
     EXPECT_EQ(BatchLayout(config, options).blocksInSight(LayerId{0}), 5);
     EXPECT_EQ(BatchLayout(config, options).blocksInSight(LayerId{1}), 3) << "as many with a longer sequence";

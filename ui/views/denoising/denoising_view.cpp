@@ -203,7 +203,7 @@ void DenoisingView::runChanged() {
 void DenoisingView::runGrew() {
     if (!run()) return;
     if (!feed_.isFor(run()->key) && feed_.error().isEmpty() && data_.steps() == 0)
-        runChanged(); // its row has come now
+        runChanged(); // the run's row has come only now
     else
         feed_.advance();
 }

@@ -115,7 +115,7 @@ public:
     QString sql() const override {
         if (!run() || !report_) return {};
         SqlScope scope = sqlScope();
-        scope.firstStep = 0; // its axis is layers
+        scope.firstStep = 0; // all steps: the axis of this view has layers, so none are zoomed out
         scope.lastStep = std::max(0, run()->row.steps - 1);
         return exposureSql(scope);
     }
@@ -320,8 +320,11 @@ private:
         if (!report_ || index < 0 || index >= int(report_->insights.size())) return std::nullopt;
         const std::optional<Proposal>& proposal = report_->insights[index].proposal;
         if (!proposal) return std::nullopt;
-        return ProposedChange{proposal->deviceSlots, QString::fromStdString(proposal->cachePolicy),
-                              proposal->layersAhead, proposal->resident, proposal->forecast};
+        ProposedChange change{proposal->deviceSlots, QString::fromStdString(proposal->cachePolicy),
+                              proposal->layersAhead, proposal->resident, std::nullopt};
+        if (const auto& forecast = proposal->forecast)
+            change.forecast.emplace(QString::fromStdString(forecast->key), QString::fromStdString(forecast->with));
+        return change;
     }
 
     bool passes(const Insight& insight) const {

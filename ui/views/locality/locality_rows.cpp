@@ -20,7 +20,7 @@ void LocalityRows::reset(const Shown& shown, int count, const ReadFilter& filter
     for (int row = 0; row < count; ++row)
         if (shown_.kind == Kind::HeadsOfLayer ? filter.hasKvHead(row % shown_.kvHeads) : filter.hasLayer(row))
             counted_.push_back(row);
-    if (int(counted_.size()) == count) counted_.clear(); // none is left: that is said in words
+    if (int(counted_.size()) == count) counted_.clear(); // empty means that every row counts
     order_ = counted_;
 }
 

@@ -208,7 +208,7 @@ void LocalityView::runChanged() {
 void LocalityView::runGrew() {
     if (!run()) return;
     if (!feed_.isFor(run()->key) && feed_.error().isEmpty() && data_.rows() == 0)
-        runChanged(); // its row has come now
+        runChanged(); // the run's row has come only now
     else
         feed_.advance();
     // Later steps are cold where a server's requests select for the first time. All steps are looked through again for

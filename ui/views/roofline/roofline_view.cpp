@@ -97,7 +97,8 @@ public:
 protected:
     void runChanged() override {
         showEmpty({}, {});
-        if (std::exchange(counted_, coldSteps()) != coldSteps()) points_.clear(); // their means are others now
+        // Other steps count for the means of the points.
+        if (std::exchange(counted_, coldSteps()) != coldSteps()) points_.clear();
         followRuns();
         tellControls();
         draw();

@@ -336,7 +336,7 @@ void RunsView::mark(const std::vector<RunKey>& keys) {
     };
     std::vector<RunKey> others, added;
     for (const RunKey& key : keys) {
-        if (!sides.empty() && sides.front()->key == key) continue; // it is A, and compared with all others
+        if (!sides.empty() && sides.front()->key == key) continue; // this run is A already
         others.push_back(key);
         if (!isCompared(key)) added.push_back(key);
     }

@@ -158,7 +158,8 @@ private:
     }
     std::size_t shownClasses() const {
         const std::size_t count = data().classes.size();
-        return count == 2 ? 1 : std::min(count, kMostCurves); // one class alone is all requests
+        // The first class has all requests, so that a single class behind it has the same.
+        return count == 2 ? 1 : std::min(count, kMostCurves);
     }
     QString nameOfClass(std::size_t place) const {
         if (place == 0) return tr("all requests");

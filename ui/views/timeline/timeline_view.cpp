@@ -141,7 +141,7 @@ void TimelineView::resizeEvent(QResizeEvent* event) {
     note_->fit(*this, 1);
     if (split_->isVisible())
         fitPanel();
-    else // it has no height yet
+    else // the split has no height yet
         QMetaObject::invokeMethod(this, &TimelineView::fitPanel, Qt::QueuedConnection);
 }
 

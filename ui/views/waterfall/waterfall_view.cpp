@@ -356,7 +356,8 @@ private:
         if (!shown_ || index < 0 || index >= int(shown_->bars.size())) return;
         bar_ = index;
         const WaterfallBar& bar = shown_->bars[index];
-        chosen_->setText(describe(bar).replace(QStringLiteral(" %"), QStringLiteral("\u00a0%"))); // not apart
+        // A number and its % stay on one line.
+        chosen_->setText(describe(bar).replace(QStringLiteral(" %"), QStringLiteral("\u00a0%")));
         timeline_->setVisible(bar.most.step >= 0);
         const QString stage = QString::fromUtf8(bar.stage.name().data(), qsizetype(bar.stage.name().size()));
         only_->setVisible(!stage.isEmpty());
