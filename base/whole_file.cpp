@@ -1,5 +1,6 @@
 #include "base/whole_file.h"
 
+#include "base/reporting_buffer.h"
 #include "base/writing_end.h"
 
 #include <array>
@@ -81,39 +82,6 @@ bool isSpecial(const std::string& path) {
     return fs::exists(status) && !fs::is_regular_file(status);
 }
 
-/// Keeps why the first write failed: what the system said last may be about something else when the stream is asked.
-class ReportingBuffer final : public std::filebuf {
-public:
-    /// errno of the first write that failed; 0: none did.
-    int error() const { return error_; }
-
-protected:
-    int_type overflow(int_type c) override {
-        errno = 0;
-        const int_type result = std::filebuf::overflow(c);
-        if (traits_type::eq_int_type(result, traits_type::eof())) note();
-        return result;
-    }
-    std::streamsize xsputn(const char* text, std::streamsize count) override {
-        errno = 0;
-        const std::streamsize written = std::filebuf::xsputn(text, count);
-        if (written != count) note();
-        return written;
-    }
-    int sync() override {
-        errno = 0;
-        const int result = std::filebuf::sync();
-        if (result != 0) note();
-        return result;
-    }
-
-private:
-    void note() {
-        if (error_ == 0) error_ = errno;
-    }
-    int error_ = 0;
-};
-
 } // namespace
 
 WholeFile::WholeFile(std::string path) : path_(behindLinks(std::move(path))) {
@@ -177,8 +145,7 @@ std::string writeWholeFile(const std::string& path, const std::function<void(std
     std::ostream file(&buffer);
     write(file);
     const bool closed = buffer.close() != nullptr;
-    if (buffer.error() != 0) return std::strerror(buffer.error());
-    if (!closed || !file) return "the disk may be full";
+    if (buffer.error() != 0 || !closed || !file) return buffer.reason();
     return whole ? whole->appear() : std::string();
 }
 

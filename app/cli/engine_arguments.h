@@ -4,6 +4,7 @@
 #include "app/cli/serving_options.h"
 
 #include "core/model/model.h"
+#include "core/select/method.h"
 #include "core/serve/engine.h"
 
 #include <optional>
@@ -13,7 +14,7 @@
 namespace kvscope::cli {
 
 struct EngineArguments : ServingArguments {
-    std::string model = kDefaultModel, calibration, method = "nosa", backend = nameOf(Backend::Cpu);
+    std::string model = kDefaultModel, calibration, method = kDefaultMethod, backend = nameOf(Backend::Cpu);
     std::vector<std::string> settings;
     std::string planted, products;
     int threads = 0;

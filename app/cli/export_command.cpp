@@ -72,8 +72,8 @@ int run(const ExportArguments& arguments) {
         OutputFile file(arguments.out);
         try {
             result = write(arguments, file.stream(), options);
-        } catch (Error& error) {
-            file.nameIn(error);
+        } catch (const Error&) {
+            file.requireWritten();
             throw;
         }
         file.commit();

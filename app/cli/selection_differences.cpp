@@ -79,8 +79,8 @@ GapSums writeSelectionDifferences(const TraceReader& a, int runA, const TraceRea
                                             [&](const HeadDifference& head) { add(writer, head, jsonl); }));
         }
         writer.flush();
-    } catch (Error& error) {
-        file.nameIn(error);
+    } catch (const Error&) {
+        file.requireWritten();
         throw;
     }
     file.commit();

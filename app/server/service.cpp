@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/json_reading.h"
+#include "core/http/token_request.h"
 #include "core/prompt/chat_prompt.h"
 
 #include <algorithm>
@@ -55,6 +56,23 @@ std::string percentDecoded(std::string_view text) {
     return out;
 }
 
+/// @throws ApiError(400) where the model has no template that can be used
+const ChatTemplate& templateOf(const Model& model) {
+    if (model.chatTemplate()) return *model.chatTemplate();
+    throw ApiError(400,
+                   model.chatProblem().empty()
+                       ? fmt::format("{} has no chat template; use /v1/completions", model.name())
+                       : model.chatProblem(),
+                   "messages");
+}
+
+/// The ids of what /tokenize asks about.
+std::vector<std::int32_t> tokensOf(const Model& model, const TokenizeRequest& asked) {
+    if (asked.messages.empty()) return model.tokenizer().encode(asked.text, asked.addSpecial, asked.parseSpecial);
+    const std::string prompt = templateOf(model).render(asked.messages, asked.addGenerationPrompt);
+    return asked.addSpecial ? model.tokenizer().encode(prompt) : encodeChatPrompt(model.tokenizer(), prompt);
+}
+
 } // namespace
 
 /// A request that the engine has, or had until a short time ago.
@@ -99,14 +117,8 @@ void Service::Prepared::make() {
             prompt = *request.ids;
         else if (kind == ApiKind::Completion)
             prompt = model->tokenizer().encode(request.prompt);
-        else if (!model->chatTemplate())
-            throw ApiError(400,
-                           model->chatProblem().empty()
-                               ? fmt::format("{} has no chat template; use /v1/completions", model->name())
-                               : model->chatProblem(),
-                           "messages");
         else
-            prompt = encodeChatPrompt(model->tokenizer(), model->chatTemplate()->render(request.messages));
+            prompt = encodeChatPrompt(model->tokenizer(), templateOf(*model).render(request.messages));
         const int longest = model->config().maxPositions;
         const int room = longest - int(std::min<std::size_t>(prompt.size(), std::size_t(longest)));
         if (prompt.empty()) throw ApiError(400, "the prompt has no tokens", "prompt");
@@ -211,6 +223,10 @@ void Service::route(Request& request, const Shared& exchange, const Headers& hea
         wants("POST");
         return generate(path == "/v1/completions" ? ApiKind::Completion : ApiKind::Chat, request, exchange, headers);
     }
+    if (path == "/tokenize" || path == "/detokenize") {
+        wants("POST");
+        return tokens(path == "/tokenize", request, exchange, headers);
+    }
     if (path.starts_with(kRequests)) {
         wants("GET, DELETE");
         const std::string name = percentDecoded(std::string_view(path).substr(kRequests.size()));
@@ -274,6 +290,52 @@ void Service::generate(ApiKind kind, Request& request, const Shared& exchange, c
                   });
 }
 
+/// Answers with the tokens of a text, or with the text of tokens. The engine has no part in it.
+void Service::tokens(bool ofText, Request& request, const Shared& exchange, const Headers& headers) {
+    if (!model_) throw ApiError(503, "Loading model");
+    struct Work {
+        std::string body, answer;
+        std::unique_ptr<ApiError> error;
+        TokenizeRequest asked;
+        DetokenizeRequest given;
+    };
+    auto work = std::make_shared<Work>();
+    work->body = std::move(request.body);
+    const auto make = [this, ofText, work, model = model_] {
+        try {
+            if (ofText)
+                work->asked = readTokenizeRequest(work->body);
+            else
+                work->given = readDetokenizeRequest(work->body);
+            const std::string& name = ofText ? work->asked.model : work->given.model;
+            if (!name.empty()) expectModel(name);
+            const Tokenizer& tokenizer = model->tokenizer();
+            work->answer = ofText ? tokenizeJson(tokenizer, tokensOf(*model, work->asked), model->config().maxPositions,
+                                                 work->asked)
+                                  : detokenizeJson(tokenizer, work->given.tokens);
+        } catch (const ApiError& caught) {
+            work->error = std::make_unique<ApiError>(caught);
+        } catch (const Error& caught) {
+            work->error = std::make_unique<ApiError>(400, oneLine(caught), "messages");
+        } catch (const std::exception& caught) {
+            work->error = std::make_unique<ApiError>(500, caught.what());
+        }
+    };
+    const auto tell = [this, work, exchange, headers] {
+        if (work->error) return refuse(exchange, *work->error, headers);
+        answer(exchange, 200, kJson, work->answer, headers);
+    };
+    if (work->body.size() <= kSmallBody) {
+        make();
+        return tell();
+    }
+    ++preparing_;
+    around_.aside(make, [this, tell] {
+        --preparing_;
+        tell();
+    });
+}
+
 /// Refuses a request for what the server does at the time, not for what the request is.
 void Service::turnAway(const Prepared& prepared, const Shared& exchange, const ApiError& error) {
     around_.turnedAway(prepared.arrivedNs, prepared.requestClass, error.what());
@@ -296,7 +358,10 @@ void Service::begin(Prepared& prepared, const Shared& exchange) {
     entry.clientName = prepared.clientName;
     entry.answer = {asked.kind,
                     fmt::format("{}-{:x}-{}", asked.kind == ApiKind::Chat ? "chatcmpl" : "cmpl", started_, entry.id),
-                    asked.model.empty() ? model_->name() : asked.model, secondsSince1970(), asked.includeUsage};
+                    asked.model.empty() ? model_->name() : asked.model,
+                    secondsSince1970(),
+                    asked.includeUsage,
+                    asked.usageInParts};
     entry.exchange = exchange;
     entry.text = std::make_unique<AnswerText>(model_->tokenizer(), asked.stop);
     entry.promptTokens = int(prepared.prompt.size());
@@ -488,7 +553,7 @@ void Service::streamPart(Entry& entry, std::string_view text, std::string_view f
     if (!entry.exchange) return;
     beginStream(entry);
     const Shared exchange = entry.exchange; // kept here, because the client may be found gone meanwhile
-    std::string bytes = entry.parts.next(entry.answer, text, finish);
+    std::string bytes = entry.parts.next(entry.answer, text, finish, {entry.promptTokens, entry.tokens});
     if (!finish.empty()) {
         if (entry.answer.includeUsage) bytes += event(usageJson(entry.answer, {entry.promptTokens, entry.tokens}));
         bytes += kDone;

@@ -69,6 +69,7 @@ private:
 
     void route(http::Request& request, const Shared& exchange, const http::Headers& headers);
     void generate(http::ApiKind kind, http::Request& request, const Shared& exchange, const http::Headers& headers);
+    void tokens(bool ofText, http::Request& request, const Shared& exchange, const http::Headers& headers);
     void turnAway(const Prepared& prepared, const Shared& exchange, const http::ApiError& error);
     void begin(Prepared& prepared, const Shared& exchange);
     void lifecycle(const std::string& name, bool cancels, const Shared& exchange, const http::Headers& headers);

@@ -176,11 +176,6 @@ CudaEngineOptions engineOptions(const DecodeJob& job, const DeviceModel& model, 
     options.transfers.aheadBlocks = job.aheadBlocks;
     options.transfers.loop = job.transferLoop;
     if (job.kvType.value_or(KvType::BF16) != KvType::BF16) {
-        const std::vector<KvType> types = kvTypesOf(method, Backend::Cuda);
-        if (std::find(types.begin(), types.end(), *job.kvType) == types.end())
-            throw Error(ErrorKind::Unsupported,
-                        fmt::format("method {} keeps no blocks in {} on a GPU", method.name, nameOf(*job.kvType)),
-                        "leave kv-type out, or choose a method that is data, such as nosa");
         options.quantised = kvFormat(Backend::Cuda, config, options.spec, job.kvType);
         cuda::checkQuantisedFormat(*options.quantised);
     }
@@ -189,7 +184,7 @@ CudaEngineOptions engineOptions(const DecodeJob& job, const DeviceModel& model, 
     const int tokens = job.context + job.steps + kSpareTokens, blocks = spec.grid.blocks(tokens);
     options.maxTokens.assign(job.batch, tokens);
     options.promptTokens.assign(job.batch, job.context);
-    const MethodUse use{options.method.parameters, spec, config, Backend::Cuda, job.offload};
+    const MethodUse use{options.method.parameters, spec, config, Backend::Cuda, job.offload, nullptr, job.kvType};
     refuseUnable(method, use, tokens);
     options.method.abilities = abilitiesOf(method, use);
     options.plans =

@@ -326,9 +326,9 @@ Json cellOf(Gpu& gpu, int block, int prefix, int batch, int onlyBudget, double r
         if (onlyBudget > 0 && density.budget != onlyBudget) continue;
         cell.choice.pagesPerQuery = density.budget / kShape.blockSize;
         plant(cell, cell.choice.pagesPerQuery, density.quest, density.losa);
-        using Row = cuda::BlockRow;
-        const Measured quest = measure(gpu, cell, true, Row::kSparse | Row::kCompares | Row::kEveryToken, readRate);
-        Measured losa = measure(gpu, cell, true, Row::kSparse | Row::kCompares, readRate);
+        using enum cuda::BlockRow::Flag;
+        const Measured quest = measure(gpu, cell, true, kSparse | kCompares | kEveryToken, readRate);
+        Measured losa = measure(gpu, cell, true, kSparse | kCompares, readRate);
         losa.us += comparing;
         Json& to = out[fmt::format("budget_{}", density.budget)];
         for (const auto& [name, m] : {std::pair{"quest", quest}, std::pair{"losa", losa}}) {

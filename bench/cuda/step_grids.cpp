@@ -71,11 +71,13 @@ std::vector<DecodeJob> sameMemoryJobs() {
                                 job("nosa", kContext, kPools, kNosaLocality)};
     jobs[0].note = "full", jobs[1].note = "offloaded", jobs[2].note = "ahead";
     jobs[2].parameters = {{"ahead", "forecast"}};
-    for (const DecodeJob& each :
-         {job("full", kContext, 2 * kResident), job("nosa", kContext, 2 * kPools, kNosaLocality)}) {
-        jobs.push_back(each);
+    for (const char* note : {"full, 8 bits", "offloaded, 8 bits", "ahead, 8 bits"}) {
+        const std::string_view what = note;
+        jobs.push_back(what.starts_with("full") ? job("full", kContext, 2 * kResident)
+                                                : job("nosa", kContext, 2 * kPools, kNosaLocality));
         jobs.back().kvType = KvType::INT8;
-        jobs.back().note = each.offload ? "offloaded, 8 bits" : "full, 8 bits";
+        jobs.back().note = note;
+        if (what.starts_with("ahead")) jobs.back().parameters = {{"ahead", "forecast"}};
     }
     for (const auto& [method, locality] : {std::pair{"nosa", kNosaLocality}, {"infllmv2", kInfllmLocality}}) {
         jobs.push_back(job(method, 16384, 128, locality));

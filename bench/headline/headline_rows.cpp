@@ -210,11 +210,13 @@ Json sameMemoryRows(const Json& decode) {
         return values.empty() ? Json(kNoRoom) : Json(values);
     };
     Json ratios, rates;
-    for (const auto& [name, offloaded, resident] : {std::tuple{"EB 64", "offloaded", "full"},
-                                                    {"EB 64, a layer ahead", "ahead", "full"},
-                                                    {"8 bits on both sides", "offloaded, 8 bits", "full, 8 bits"}})
+    for (const auto& [name, offloaded, resident] :
+         {std::tuple{"EB 64", "offloaded", "full"},
+          {"EB 64, a layer ahead", "ahead", "full"},
+          {"8 bits on both sides", "offloaded, 8 bits", "full, 8 bits"},
+          {"8 bits on both sides, a layer ahead", "ahead, 8 bits", "full, 8 bits"}})
         ratios[name] = orNoRoom(turnByTurn(tokens(offloaded), tokens(resident)));
-    for (const char* note : {"full", "offloaded", "ahead", "full, 8 bits", "offloaded, 8 bits"})
+    for (const char* note : {"full", "offloaded", "ahead", "full, 8 bits", "offloaded, 8 bits", "ahead, 8 bits"})
         rates[note] = orNoRoom(tokens(note));
     return {{"full-at-same-memory", std::move(ratios)},
             {"same-memory-rate", std::move(rates)},

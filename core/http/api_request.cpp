@@ -1,70 +1,27 @@
 #include "core/http/api_request.h"
 
 #include "base/json_reading.h"
+#include "core/http/api_body.h"
 
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
-#include <set>
 
 namespace kvscope::http {
 namespace {
 
 using nlohmann::json;
 
-constexpr int kDeepest = 32;
 constexpr std::size_t kStops = 4, kLongestStop = 256;
 constexpr int kMostTokens = 1 << 24;
-
-[[noreturn]] void refuse(const std::string& message, const std::string& parameter = {}) {
-    throw ApiError(400, message, parameter);
-}
-
-json parseBody(std::string_view body) {
-    std::vector<std::set<std::string>> names; // of each open object, the names that it has so far
-    const json::parser_callback_t watch = [&](int depth, json::parse_event_t event, json& value) {
-        if (event == json::parse_event_t::object_start || event == json::parse_event_t::array_start) {
-            if (depth >= kDeepest) refuse(fmt::format("the body is nested deeper than {} levels", kDeepest));
-            if (event == json::parse_event_t::object_start) names.emplace_back();
-        } else if (event == json::parse_event_t::object_end) {
-            names.pop_back();
-        } else if (event == json::parse_event_t::key) {
-            if (!names.back().insert(value.get_ref<const std::string&>()).second)
-                refuse(fmt::format("the body has the name '{}' twice in one object", shown(value.get<std::string>())),
-                       shown(value.get<std::string>()));
-        }
-        return true;
-    };
-    json document;
-    try {
-        document = json::parse(body, watch);
-    } catch (const json::exception&) {
-        refuse("the body is no JSON in UTF-8");
-    }
-    if (!document.is_object()) refuse("the body is not a JSON object");
-    return document;
-}
-
-bool isAbsent(const json& body, const char* name) { return member(body, name).is_null(); }
-
-[[noreturn]] void wrong(const char* name, const char* wanted) {
-    refuse(fmt::format("{} must be {}", name, wanted), name);
-}
-
-bool flagOf(const json& body, const char* name) {
-    const json& value = member(body, name);
-    if (value.is_null()) return false;
-    if (!value.is_boolean()) wrong(name, "true or false");
-    return value.get<bool>();
-}
 
 double numberOf(const json& body, const char* name, double lowest, double highest, double absent) {
     const json& value = member(body, name);
     if (value.is_null()) return absent;
     const double number = value.is_number() ? value.get<double>() : std::nan("");
     if (!(number >= lowest && number <= highest))
-        refuse(fmt::format("{} must be a number from {} to {}", name, lowest, highest), name);
+        refuseBody(fmt::format("{} must be a number from {} to {}", name, lowest, highest), name);
     return number;
 }
 
@@ -75,12 +32,12 @@ std::optional<std::int64_t> integerOf(const json& body, const char* name, std::i
     const double number = value.is_number() ? value.get<double>() : std::nan("");
     if (!(number >= double(lowest) && number <= double(highest)) || number != std::floor(number) ||
         (value.is_number_unsigned() && value.get<std::uint64_t>() > std::uint64_t(INT64_MAX)))
-        refuse(fmt::format("{} must be a whole number from {} to {}", name, lowest, highest), name);
+        refuseBody(fmt::format("{} must be a whole number from {} to {}", name, lowest, highest), name);
     const std::int64_t whole = value.is_number_integer() ? value.get<std::int64_t>()
                                : number >= 0x1p63        ? INT64_MAX
                                                          : std::int64_t(number);
     if (whole < lowest || whole > highest)
-        refuse(fmt::format("{} must be a whole number from {} to {}", name, lowest, highest), name);
+        refuseBody(fmt::format("{} must be a whole number from {} to {}", name, lowest, highest), name);
     return whole;
 }
 
@@ -185,9 +142,7 @@ bool isNeutral(const json& value, Neutral neutral) {
     case Neutral::Zero:
         break;
     }
-    if (value.is_number()) return value.get<double>() == 0;
-    if (value.is_boolean()) return !value.get<bool>();
-    return value.is_string() ? value.get_ref<const std::string&>().empty() : value.empty();
+    return saysNothing(value);
 }
 
 /// Names that are read, and names that change nothing.
@@ -206,8 +161,8 @@ void refuseWhatChangesTheAnswer(ApiRequest& request, const json& body) {
                                           [&](std::string_view family) { return name.starts_with(family); });
         if (known || ofFamily) {
             if (!isNeutral(value, known ? refused->neutral : Neutral::Zero))
-                refuse(fmt::format("{} is not supported with this value: it would change the answer", shown(name)),
-                       shown(name));
+                refuseBody(fmt::format("{} is not supported with this value: it would change the answer", shown(name)),
+                           shown(name));
         } else if (std::none_of(std::begin(kKnown), std::end(kKnown), [&](const char* k) { return name == k; })) {
             ++request.ignored;
         }
@@ -216,12 +171,13 @@ void refuseWhatChangesTheAnswer(ApiRequest& request, const json& body) {
     // own.
     const json& special = member(body, "add_special_tokens");
     if (!special.is_null() && special != (request.kind == ApiKind::Completion))
-        refuse("add_special_tokens is not supported with this value: it would change the answer", "add_special_tokens");
+        refuseBody("add_special_tokens is not supported with this value: it would change the answer",
+                   "add_special_tokens");
     // A completion's logprobs is a number, and 0 asks for the probability of the token that was chosen.
     const json& logprobs = member(body, "logprobs");
     if (!logprobs.is_null() && !(request.kind == ApiKind::Chat && logprobs == false) &&
         !(request.kind == ApiKind::Completion && logprobs == false))
-        refuse("logprobs is not supported", "logprobs");
+        refuseBody("logprobs is not supported", "logprobs");
 }
 
 void readPrompt(ApiRequest& request, const json& body) {
@@ -229,65 +185,27 @@ void readPrompt(ApiRequest& request, const json& body) {
     const json& one = prompt.is_array() && prompt.size() == 1 && !prompt.front().is_number() ? prompt.front() : prompt;
     if (one.is_string()) {
         request.prompt = one.get<std::string>();
-        if (request.prompt.empty()) refuse("prompt must not be empty", "prompt");
+        if (request.prompt.empty()) refuseBody("prompt must not be empty", "prompt");
         return;
     }
     if (!one.is_array() || one.empty())
-        refuse("prompt must be a text or a list of token ids, and must not be empty", "prompt");
-    if (!one.front().is_number()) refuse("prompt must be a single prompt: send one request for each", "prompt");
-    request.ids.emplace();
-    for (const json& id : one) {
-        if (!id.is_number_integer() || id.get<double>() < 0 || id.get<double>() > INT32_MAX)
-            refuse("prompt has a token id that is no whole number from 0 to 2147483647", "prompt");
-        request.ids->push_back(id.get<std::int32_t>());
-    }
-}
-
-void readMessages(ApiRequest& request, const json& body) {
-    const json& messages = member(body, "messages");
-    if (!messages.is_array() || messages.empty())
-        refuse("messages must be a list with at least one message", "messages");
-    for (std::size_t i = 0; i < messages.size(); ++i) {
-        const json &message = messages[i], &role = member(message, "role"), &content = member(message, "content");
-        const std::string name = fmt::format("messages[{}]", i);
-        if (!role.is_string() || role.get_ref<const std::string&>().empty())
-            refuse(name + ".role must be a text", "messages");
-        for (const char* refused : {"tool_calls", "function_call", "tool_call_id", "audio"})
-            if (!isNeutral(member(message, refused), Neutral::Zero))
-                refuse(fmt::format("{}.{} is not supported", name, refused), "messages");
-        ChatMessage& out = request.messages.emplace_back();
-        out.role = role.get<std::string>();
-        if (out.role == "developer") out.role = "system"; // the newer name of the same
-        if (content.is_string()) {
-            out.content = content.get<std::string>();
-            continue;
-        }
-        if (!content.is_array()) refuse(name + ".content must be a text or a list of texts", "messages");
-        for (const json& part : content) {
-            const json& text = member(part, "text");
-            if (member(part, "type") != "text" || !text.is_string())
-                refuse(name + ".content must have parts of the type text only", "messages");
-            out.content += text.get_ref<const std::string&>();
-        }
-    }
+        refuseBody("prompt must be a text or a list of token ids, and must not be empty", "prompt");
+    if (!one.front().is_number()) refuseBody("prompt must be a single prompt: send one request for each", "prompt");
+    request.ids = idsOf(one, "prompt");
 }
 
 void readStop(ApiRequest& request, const json& body) {
     const json& stop = member(body, "stop");
     if (stop.is_null()) return;
     const json list = stop.is_array() ? stop : json::array({stop});
-    if (list.size() > kStops) refuse(fmt::format("stop has more than {} texts", kStops), "stop");
+    if (list.size() > kStops) refuseBody(fmt::format("stop has more than {} texts", kStops), "stop");
     for (const json& text : list) {
-        if (!text.is_string()) wrong("stop", "a text or a list of texts");
+        if (!text.is_string()) refuseBody("stop must be a text or a list of texts", "stop");
         request.stop.push_back(text.get<std::string>());
-        if (request.stop.back().empty()) refuse("stop has an empty text", "stop");
+        if (request.stop.back().empty()) refuseBody("stop has an empty text", "stop");
         if (request.stop.back().size() > kLongestStop)
-            refuse(fmt::format("stop has a text of more than {} bytes", kLongestStop), "stop");
+            refuseBody(fmt::format("stop has a text of more than {} bytes", kLongestStop), "stop");
     }
-}
-
-void readText(const json& body, const char* name) {
-    if (!isAbsent(body, name) && !member(body, name).is_string()) wrong(name, "a text");
 }
 
 } // namespace
@@ -297,21 +215,20 @@ ApiRequest readApiRequest(ApiKind kind, std::string_view text) {
     ApiRequest request;
     request.kind = kind;
     refuseWhatChangesTheAnswer(request, body);
-    readText(body, "model");
-    readText(body, "user");
-    if (!isAbsent(body, "model")) request.model = member(body, "model").get<std::string>();
+    request.model = textOf(body, "model");
+    (void)textOf(body, "user");
     if (kind == ApiKind::Chat)
-        readMessages(request, body);
+        request.messages = messagesOf(body);
     else
         readPrompt(request, body);
     const auto tokens = integerOf(body, "max_tokens", 1, kMostTokens);
     const auto completion = integerOf(body, "max_completion_tokens", 1, kMostTokens);
     if (tokens && completion && *tokens != *completion)
-        refuse("max_tokens and max_completion_tokens differ", "max_completion_tokens");
+        refuseBody("max_tokens and max_completion_tokens differ", "max_completion_tokens");
     if (tokens || completion) request.maxTokens = int(tokens ? *tokens : *completion);
     request.temperature = numberOf(body, "temperature", 0, 2, 1);
     request.topP = numberOf(body, "top_p", 0, 1, 1);
-    if (request.topP <= 0) refuse("top_p must be larger than 0", "top_p");
+    if (request.topP <= 0) refuseBody("top_p must be larger than 0", "top_p");
     request.topK = int(std::max<std::int64_t>(0, integerOf(body, "top_k", -1, kMostTokens).value_or(0)));
     if (const auto seed = integerOf(body, "seed", INT64_MIN, INT64_MAX)) request.seed = std::uint64_t(*seed);
     (void)integerOf(body, "priority", INT32_MIN, INT32_MAX);
@@ -319,10 +236,11 @@ ApiRequest readApiRequest(ApiKind kind, std::string_view text) {
     request.stream = flagOf(body, "stream");
     request.ignoreEos = flagOf(body, "ignore_eos");
     const json& options = member(body, "stream_options");
-    if (!options.is_null() && !options.is_object()) wrong("stream_options", "an object");
+    if (!options.is_null() && !options.is_object()) refuseBody("stream_options must be an object", "stream_options");
     request.includeUsage = flagOf(options, "include_usage");
+    request.usageInParts = flagOf(options, "continuous_usage_stats") && request.includeUsage;
     const json& metadata = member(body, "metadata");
-    if (!metadata.is_null() && !metadata.is_object()) wrong("metadata", "an object");
+    if (!metadata.is_null() && !metadata.is_object()) refuseBody("metadata must be an object", "metadata");
     if (member(metadata, "class").is_string()) request.requestClass = member(metadata, "class").get<std::string>();
     return request;
 }

@@ -39,7 +39,9 @@ struct ApiRequest {
     int topK = 0; // 0: all
     std::optional<std::uint64_t> seed;
     std::vector<std::string> stop; // at most four, none empty
-    bool stream = false, includeUsage = false, ignoreEos = false;
+    bool stream = false, ignoreEos = false;
+    // The usage in a part of its own behind the answer; and, as vLLM has it, the usage so far in every part too.
+    bool includeUsage = false, usageInParts = false;
     std::string requestClass; // metadata.class
     int ignored = 0;          // how many names of the body are unknown
 };

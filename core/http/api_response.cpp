@@ -143,7 +143,8 @@ std::string answerJson(const Answer& answer, std::string_view text, std::string_
     return textOf(document);
 }
 
-std::string chunkJson(const Answer& answer, std::string_view text, bool first, std::string_view finish) {
+std::string chunkJson(const Answer& answer, std::string_view text, bool first, std::string_view finish,
+                      const Usage& usage) {
     Json document = headOf(answer, chunkObject(answer));
     Json choice{{"index", 0}};
     if (answer.kind == ApiKind::Chat) {
@@ -157,12 +158,14 @@ std::string chunkJson(const Answer& answer, std::string_view text, bool first, s
     choice["logprobs"] = nullptr;
     choice["finish_reason"] = finish.empty() ? Json(nullptr) : Json(finish);
     document["choices"] = Json::array({std::move(choice)});
-    if (answer.includeUsage) document["usage"] = nullptr;
+    if (answer.includeUsage) document["usage"] = answer.usageInParts ? jsonOf(usage) : Json(nullptr);
     return textOf(document);
 }
 
-std::string AnswerParts::next(const Answer& answer, std::string_view text, std::string_view finish) {
-    if (!begun_ || !finish.empty()) return event(chunkJson(answer, text, !std::exchange(begun_, true), finish));
+std::string AnswerParts::next(const Answer& answer, std::string_view text, std::string_view finish,
+                              const Usage& usage) {
+    if (!begun_ || !finish.empty() || answer.usageInParts)
+        return event(chunkJson(answer, text, !std::exchange(begun_, true), finish, usage));
     if (before_.empty()) {
         before_ = event(chunkJson(answer, {}, false, {}));
         // Within a string of the document a quotation mark has a backslash before it, so that this is the member

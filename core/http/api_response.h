@@ -34,8 +34,8 @@ std::string errorJson(const ApiError& error);
 struct Answer {
     ApiKind kind = ApiKind::Completion;
     std::string id, model;
-    std::int64_t created = 0; // seconds since 1970
-    bool includeUsage = false;
+    std::int64_t created = 0;                        // seconds since 1970
+    bool includeUsage = false, usageInParts = false; // as in ApiRequest
 };
 struct Usage {
     int prompt = 0, completion = 0; // tokens
@@ -44,15 +44,18 @@ struct Usage {
 /// A whole answer that is not streamed. finish: why it ended, "stop" or "length".
 std::string answerJson(const Answer& answer, std::string_view text, std::string_view finish, const Usage& usage);
 /// The part of a stream that stands for one token. first: it is the answer's first part, which in a chat says who
-/// speaks. finish: why the answer ended, in the last token's part; empty in all others.
-std::string chunkJson(const Answer& answer, std::string_view text, bool first, std::string_view finish);
+/// speaks. finish: why the answer ended, in the last token's part; empty in all others. usage: of the answer so far,
+/// which is written where usageInParts asks for it.
+std::string chunkJson(const Answer& answer, std::string_view text, bool first, std::string_view finish,
+                      const Usage& usage = {});
 
 /// The parts of one answer's stream, with the bytes of chunkJson(). What all parts between the first and the last have
 /// alike is written once, because a server of many streams writes a part for every token.
 class AnswerParts {
 public:
-    /// The text of the next part as an event. finish: as in chunkJson().
-    std::string next(const Answer& answer, std::string_view text, std::string_view finish = {});
+    /// The text of the next part as an event. finish, usage: as in chunkJson().
+    std::string next(const Answer& answer, std::string_view text, std::string_view finish = {},
+                     const Usage& usage = {});
 
 private:
     std::string before_, after_; // what stands around the text in a part between the first and the last, or empty

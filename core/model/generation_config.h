@@ -8,7 +8,8 @@
 
 namespace kvscope {
 
-/// Adds the end-of-text tokens that only generation_config.json names (Qwen's chat models end at one of two).
+/// Adds the end-of-text tokens that only generation_config.json names (Qwen's chat models end at one of two), and a
+/// note about keys with which the library's generate() chooses other tokens (a repetition penalty).
 /// @throws Error(BadInput) naming `origin`
 void addGenerationConfig(std::string_view json, const std::string& origin, ModelConfig& config);
 

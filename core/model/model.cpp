@@ -265,6 +265,9 @@ ModelConfig configOf(const ModelSource& source, const std::vector<GgufFile>& par
             config.notes.push_back(
                 fmt::format("{} bytes of {} behind its last tensor belong to none: it may be damaged",
                             part.bytesBehind(), fs::path(part.origin()).filename().string()));
+    if (source.indexLeftOut)
+        config.notes.emplace_back("the weights are those of model.safetensors, as in transformers; "
+                                  "model.safetensors.index.json and its shards are left out");
     const fs::path generation = source.folder / "generation_config.json";
     if (std::error_code ignored; !source.folder.empty() && fs::exists(generation, ignored))
         addGenerationConfig(textOfFile(generation), generation.string(), config);

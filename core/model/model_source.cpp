@@ -182,8 +182,10 @@ ModelSource findModel(const std::string& nameOrPath) {
         source.weightsOrigin = source.weightFiles.front();
         return source;
     }
+    // As the library: one file with everything goes before shards.
     const fs::path index = source.folder / kIndex;
-    if (isThere(index)) {
+    source.indexLeftOut = isThere(index) && isThere(source.folder / kWeights);
+    if (isThere(index) && !source.indexLeftOut) {
         source.weightsOrigin = index.string();
         for (const std::string& shard : shardNames(textOfFile(index), index.string()))
             source.weightFiles.push_back((source.folder / shard).string());

@@ -15,6 +15,7 @@ struct ModelSource {
     std::vector<std::string> weightFiles; // paths
     bool embedded = false;                // comes with the program
     bool gguf = false;                    // the weight files hold configuration and tokenizer too
+    bool indexLeftOut = false;            // shards lie beside the one file that has everything
 };
 
 /// An embedded name, or a path as modelPath() takes it. @throws Error naming what is missing

@@ -115,6 +115,9 @@ struct MethodEntry {
     bool runsOnCuda() const { return makeSelector == nullptr || onDevice.exists; }
 };
 
+/// The method where nobody names one.
+inline constexpr const char* kDefaultMethod = "nosa";
+
 /// All methods in the order they are shown.
 std::span<const MethodEntry> methods();
 /// @throws Error(BadInput) listing the known names

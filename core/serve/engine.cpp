@@ -143,6 +143,8 @@ Engine::Engine(std::shared_ptr<const Model> model, EngineOptions options, Engine
     constexpr ContextLength kUsual{3968, 128}; // a usual request: for the simulator, its index is divided by its tokens
     costs.shape.indexBytesPerToken = (indexBytes(kUsual) + kUsual.tokens() - 1) / kUsual.tokens();
     scheduler_ = Scheduler(options_.scheduler, costs);
+    measureRows(costs.shape);
+    scheduler_ = Scheduler(options_.scheduler, costs);
     Served smallest;
     smallest.prompts.push_back({0});
     checkSmallestRequest(scheduler_.neverFits(table_.ledger().budget(), requestOf(smallest, Submission(), 0)));
@@ -285,6 +287,28 @@ ServeRequest Engine::requestOf(Served& served, const Submission& submission, std
 std::int64_t Engine::poolSlots() const {
     const Ledger& ledger = table_.ledger();
     return std::max<std::int64_t>(0, ledger.budget().available(ledger.used())) / costs().shape.blockBytes;
+}
+
+/// Adds to the shape what rows take of the device besides what it counts, so that a simulated server admits as many
+/// requests as this one: the difference at two lengths, as a straight line.
+void Engine::measureRows(MemoryShape& shape) const {
+    if (options_.session.backend == Backend::Cpu) return; // there the shape says it all
+    const int longer = std::min(16384, model_->config().maxPositions), shorter = longer / 4;
+    const auto besides = [&](int tokens) {
+        Served served;
+        served.prompts.emplace_back(tokens - 1, 0);
+        Submission submission;
+        submission.maxTokens = 1;
+        const std::int64_t taken = requestOf(served, submission, 0).needs.deviceBytes;
+        return std::max<std::int64_t>(0, taken - shape.needsOf(options_.scheduler, tokens - 1, 1).deviceBytes);
+    };
+    if (shorter < 2) return;
+    try {
+        const std::int64_t few = besides(shorter), many = besides(longer);
+        shape.rowBytesPerToken = std::max<std::int64_t>(0, many - few) / (longer - shorter);
+        shape.rowBytes = std::max<std::int64_t>(0, few - shape.rowBytesPerToken * shorter);
+    } catch (const Error&) { // this engine serves no requests of these lengths, so they say nothing of those it serves
+    }
 }
 
 /// Bytes of the index, and of what the method keeps on the device for a request of this length.

@@ -167,6 +167,7 @@ private:
     SessionOptions rowOptions() const;
     int rowSlots() const;
     ServeRequest requestOf(Served& served, const Submission& submission, std::int64_t ns) const;
+    void measureRows(MemoryShape& shape) const;
     std::int64_t poolSlots() const;
     std::int64_t indexBytes(ContextLength length) const;
     void pauseAndResume(std::int64_t ns);

@@ -47,7 +47,8 @@ RequestNeeds MemoryShape::needsOf(const SchedulerOptions& options, int promptTok
     const std::int64_t heads = std::int64_t(moved) * kvHeads, stayingHeads = std::int64_t(layers - moved) * kvHeads;
     const std::int64_t blocks = roundedUp(context, blockTokens);
     RequestNeeds needs;
-    needs.deviceBytes = context * indexBytesPerToken + blocks * stayingHeads * blockBytes;
+    needs.deviceBytes =
+        context * (indexBytesPerToken + rowBytesPerToken) + rowBytes + blocks * stayingHeads * blockBytes;
     if (moved > 0) {
         needs.hostBytes = roundedUp(blocks, hostRunBlocks) * hostRunBlocks * heads * blockBytes;
         needs.deviceBytes += heads * blockBytes; // the newest block of every head
@@ -92,7 +93,14 @@ void MemoryShape::check() const {
         throw Error(ErrorKind::BadInput,
                     fmt::format("'resident_layers' of the memory's shape is {}, and there are {} layers",
                                 residentLayers, layers));
-    if (indexBytesPerToken < 0) throw Error(ErrorKind::BadInput, "'index_bytes_per_token' is negative");
+    const struct {
+        const char* name;
+        std::int64_t value;
+    } amounts[] = {{"index_bytes_per_token", indexBytesPerToken},
+                   {"row_bytes_per_token", rowBytesPerToken},
+                   {"row_bytes", rowBytes}};
+    for (const auto& amount : amounts)
+        if (amount.value < 0) throw Error(ErrorKind::BadInput, fmt::format("'{}' is negative", amount.name));
 }
 
 } // namespace kvscope::serve

@@ -18,6 +18,9 @@ struct MemoryShape {
     int pieceTokens = 2048;                 // where a layer of a prompt can be cut
     bool pausesInLayer = true;              // whether the engine can stop inside a layer of a prompt
     int residentLayers = 0;                 // layers that attend to everything: their blocks stay on the device
+    // What a row takes of the device besides, as rotary tables, lists and the rest of a page: for each token, and
+    // whatever its length.
+    std::int64_t rowBytesPerToken = 0, rowBytes = 0;
 
     int offloadedLayers() const { return layers - residentLayers; }
 

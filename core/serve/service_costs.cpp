@@ -244,7 +244,9 @@ ServiceCosts ServiceCosts::fromJson(std::string_view text) {
                                    {"host_run_blocks", whole(shape.hostRunBlocks)},
                                    {"piece_tokens", whole(shape.pieceTokens)},
                                    {"pauses_in_layer", truth(shape.pausesInLayer)},
-                                   {"resident_layers", whole(shape.residentLayers, 0)}});
+                                   {"resident_layers", whole(shape.residentLayers, 0)},
+                                   {"row_bytes_per_token", whole(shape.rowBytesPerToken, 0)},
+                                   {"row_bytes", whole(shape.rowBytes, 0)}});
                   }}});
     shape.check();
     return costs;
@@ -289,7 +291,9 @@ std::string ServiceCosts::toJson() const {
                      {"host_run_blocks", shape.hostRunBlocks},
                      {"piece_tokens", shape.pieceTokens},
                      {"pauses_in_layer", shape.pausesInLayer},
-                     {"resident_layers", shape.residentLayers}}}};
+                     {"resident_layers", shape.residentLayers},
+                     {"row_bytes_per_token", shape.rowBytesPerToken},
+                     {"row_bytes", shape.rowBytes}}}};
     return out.dump(2);
 }
 

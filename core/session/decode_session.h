@@ -42,7 +42,7 @@ struct LeftOutBlock {
 
 struct SessionOptions {
     Backend backend = Backend::Cpu;
-    std::string method = "nosa";
+    std::string method = kDefaultMethod;
     std::vector<std::pair<std::string, std::string>>
         settings; // --set key=value, applied over the checkpoint's defaults
     int maxNewTokens = 128;

@@ -39,6 +39,21 @@ std::string pausedThen() {
         kRequests, kIterations);
 }
 
+/// SQL for what an iteration has reserved beyond the budgets that the server says it has.
+std::string beyondBudgets() {
+    const auto column = [](const char* name, const char* budget) {
+        return fmt::format("SELECT id, '{0}' AS what, {0} AS reserved, '{1}' AS budget FROM iteration WHERE {2}", name,
+                           budget, kIterations);
+    };
+    return fmt::format("SELECT i.id, i.what || ' is ' || i.reserved || ', the server has ' || b.value FROM ({} UNION"
+                       " ALL {} UNION ALL {} UNION ALL {}) i JOIN (SELECT n.key AS key, n.value AS value FROM run_meta"
+                       " m, json_each(CASE WHEN json_valid(m.value) THEN m.value ELSE '{{}}' END) n WHERE m.run_id ="
+                       " ?1 AND m.key = 'serving' AND n.type = 'integer') b ON b.key = i.budget WHERE i.reserved >"
+                       " b.value",
+                       column("device_bytes", "device_kv_bytes"), column("mavl_bytes", "device_kv_bytes"),
+                       column("scratch_bytes", "scratch_bytes"), column("host_bytes", "host_kv_bytes"));
+}
+
 /// Of requests and their spans.
 std::vector<SqlRule> requestRules() {
     return {
@@ -142,6 +157,8 @@ std::vector<SqlRule> iterationRules() {
                      " admitted, refused, ws_bytes, hard_bytes, device_bytes, scratch_bytes, host_bytes, surprises,"
                      " predicted_ns) < 0)",
                      kIterations)},
+        {"iteration-budget", "what an iteration has reserved is within the budgets of the server", Concern::Serving,
+         Needs::Nothing, "iteration", Form::Iteration, beyondBudgets()},
         {"iteration-requests", "an iteration admits, refuses and lets wait requests of the run, each admitted once",
          Concern::Serving, Needs::Nothing, "iteration", Form::Iteration,
          fmt::format(

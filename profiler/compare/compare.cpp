@@ -195,13 +195,18 @@ Comparison compareRuns(std::span<const RunSample> a, std::span<const RunSample> 
                                       std::sqrt(1. / out.aRuns + 1. / out.bRuns));
         return result;
     };
-    for (int c = 0; c < kComponentCount; ++c) {
+    const auto allKnow = [&](Known what) {
+        const auto knows = [what](const RunSample& run) { return run.run.knows.has(what); };
+        return std::all_of(a.begin(), a.end(), knows) && std::all_of(b.begin(), b.end(), knows);
+    };
+    for (int c = 0; c < kComponentCount && allKnow(Known::StageTimes); ++c) {
         ComponentDelta component =
             delta(componentName(c), [c](const StepSample& step) { return double(step.componentNs[std::size_t(c)]); });
         if (component.aNs != 0 || component.bNs != 0) out.components.push_back(std::move(component));
     }
     out.step = delta("step", duration);
     out.exposed = delta("exposed transfer", exposed);
+    if (!allKnow(Known::ExposedTimes)) out.exposed = {out.exposed.component, kNan, kNan, {kNan, kNan, kNan}};
     out.aMedianNs = medianOf(aDurations);
     out.bMedianNs = medianOf(bDurations);
     addQuantities(a, b, out);

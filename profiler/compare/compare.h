@@ -121,9 +121,11 @@ struct Comparison {
     bool openingKept = false;                 // too few steps were left without them
     int blockLength = 0;                      // steps resampled together
     int aRuns = 0, bRuns = 0;
-    double betweenRuns = 0;                 // relative standard deviation between repeats; NaN without repeats
-    std::vector<ComponentDelta> components; // in pipeline order; their deltas add up to that of `step`
-    ComponentDelta step, exposed;           // exposed: measured or modelled as in the runs; not part of the sum
+    double betweenRuns = 0; // relative standard deviation between repeats; NaN without repeats
+    /// In pipeline order; their deltas add up to that of `step`. Empty where a run does not know its stages' times.
+    std::vector<ComponentDelta> components;
+    /// exposed: measured or modelled as in the runs, no part of the sum; NaN where a run does not know it.
+    ComponentDelta step, exposed;
     std::vector<Quantity> quantities;
     std::vector<SettingDifference> differences;
     std::vector<std::string> notes; // what a reader should know before trusting the verdict

@@ -34,6 +34,7 @@ void checkAlone(const RunSample& sample, Obstacles& out) {
                             run.stale ? "unfinished, its writer is gone" : run.status.text(),
                             run.error.empty() ? "" : ": " + run.error),
                 true, isRecording(sample));
+    if (!run.knows.has(Known::StepTimes)) out.add(fmt::format("{} does not know how long its steps took", name), false);
     if (run.droppedSteps > 0)
         out.add(fmt::format("{} lacks {} steps that were dropped while recording", name, run.droppedSteps), true);
 }

@@ -67,7 +67,7 @@ std::vector<std::string> notesOf(std::span<const RunSample> a, std::span<const R
         notes.push_back(fmt::format("{} decode steps are not in all runs and were left out", c.unpaired));
     if (left.promptStart != right.promptStart)
         notes.emplace_back("the prompts differ: so do the blocks that are worth selecting");
-    if (left.run.timing == Timing::Modelled)
+    if (left.run.timing == Timing::Modelled && !std::isnan(c.exposed.aNs))
         notes.push_back(fmt::format("link times are modelled and in no step's time: {} exposed per step in A, {} in {}",
                                     milliseconds(c.exposed.aNs), milliseconds(c.exposed.bNs), c.other));
     if (left.summary.coldSteps + right.summary.coldSteps > 0)

@@ -143,6 +143,7 @@ void RunExport::counters(const StepSlices& step) {
 }
 
 void RunExport::steps(std::string_view timing, int deviceSlots) {
+    if (!knows_.has(Known::StepTimes)) return; // steps that have no place in time
     clock_ = linkClockOf(connection_, run_);
     StepSliceReader reader(connection_, run_, clock_);
     ResidentBlocks resident(connection_, run_, knows_.has(Known::Hits) ? deviceSlots : 0);

@@ -111,17 +111,22 @@ void writeValue(LineWriter& writer, const Statement& rows, int column, ExportFor
 /// Which values of the rows of a view their run knows. The others are written as undefined, whatever the file holds.
 class RowKnowledge {
 public:
-    RowKnowledge(Connection& connection, const Statement& rows) : connection_(connection), rows_(rows) {
+    RowKnowledge(Connection& connection, const Statement& rows, std::string_view view)
+        : connection_(connection), rows_(rows) {
         for (int column = 0; column < rows.columns(); ++column) {
             const std::string_view name = rows.columnName(column);
             if (name == "run_id") runColumn_ = column;
-            needs_.push_back(neededByColumn(name));
+            if (name == "track" && view == "v_span") trackColumn_ = column;
+            if (name == "name" && view == "v_span") nameColumn_ = column;
+            const auto ofView = neededInView(view, name);
+            needs_.push_back(ofView ? ofView : neededByColumn(name));
         }
     }
     /// Whether the row at which the statement stands has a value in the column.
     bool has(int column) {
         const auto& needed = needs_[column];
         if (!needed || runColumn_ < 0) return true;
+        if (trackColumn_ >= 0 && !isOfStep(rows_.text(trackColumn_), rows_.text(nameColumn_))) return true;
         const std::int64_t run = rows_.int64(runColumn_);
         if (run != run_) {
             run_ = run;
@@ -131,10 +136,33 @@ public:
     }
 
 private:
+    /// Whether a row of v_span is made of a step; spans of other sources have their own times.
+    static bool isOfStep(std::string_view track, std::string_view name) {
+        const auto among = [name](const auto& names) {
+            return std::find(names.begin(), names.end(), name) != names.end();
+        };
+        return track == "host" && (name == "layer" || name == nameOf(Phase::Prefill) || name == nameOf(Phase::Decode) ||
+                                   among(kStageNames) || among(kStepStageNames));
+    }
+    /// What the times of a view's rows are known by, whose columns have the same names in views of other things.
+    static std::optional<Known> neededInView(std::string_view view, std::string_view column) {
+        const bool time = column == "start_ns" || column == "duration_ns";
+        if (view == "v_transfer")
+            return column == "blocks" || column == "bytes" ? std::optional(Known::Bytes)
+                   : column == "start_ns"                  ? std::optional(Known::StepTimes)
+                   : column == "duration_ns"               ? std::optional(Known::TransferTimes)
+                                                           : std::nullopt;
+        if (view == "v_layer" && column == "duration_ns")
+            return Known::StageTimes; // a layer's duration is the sum of its stages
+        if (view == "v_breakdown" && column == "total_ns") return Known::StepTimes;
+        if ((view == "v_step" || view == "v_layer" || view == "v_span") && time) return Known::StepTimes;
+        return std::nullopt;
+    }
+
     Connection& connection_;
     const Statement& rows_;
     Numbered<std::optional<Known>> needs_; // [column]
-    int runColumn_ = -1;
+    int runColumn_ = -1, trackColumn_ = -1, nameColumn_ = -1;
     std::int64_t run_ = 0;
     Knowledge knows_;
 };
@@ -158,7 +186,7 @@ ExportResult exportView(Connection& connection, const TableQuery& query, ExportF
             writer.add("{}{}", column == 0 ? "" : ",", rows.columnName(column));
         writer.addText("\n");
     }
-    RowKnowledge knowledge(connection, rows);
+    RowKnowledge knowledge(connection, rows, query.view);
     for (; rows.step(); ++result.rows) {
         if (result.rows % kRowsPerReport == 0) reportRows(options.progress, result.rows);
         for (int column = 0; column < rows.columns(); ++column) {

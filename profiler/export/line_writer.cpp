@@ -31,7 +31,7 @@ void LineWriter::flush() {
     out_.write(buffer_.data(), std::streamsize(buffer_.size()));
     out_.flush();
     buffer_.clear();
-    if (!out_) throw Error(ErrorKind::Storage, "the export could not be written", "check that the disk has space");
+    if (!out_) throw Error(ErrorKind::Storage, "the export could not be written", "check where it goes");
 }
 
 } // namespace kvscope

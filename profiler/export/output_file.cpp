@@ -39,14 +39,16 @@ OutputFile::OutputFile(const std::string& path) : path_(path) {
 
 OutputFile::~OutputFile() { file_.close(); }
 
-void OutputFile::nameIn(Error& error) const {
-    if (!stream_) error.during("writing " + path_);
+void OutputFile::requireWritten() const {
+    if (!stream_ || file_.error() != 0)
+        throw Error(ErrorKind::Storage, fmt::format("cannot write {}: {}", path_, file_.reason()),
+                    "choose another name, in a folder that is writable and has space");
 }
 
 void OutputFile::commit() {
     const bool packed = !gzip_ || gzip_->finish(), closed = file_.close() != nullptr;
-    if (!packed || !closed || !stream_)
-        throw Error(ErrorKind::Storage, fmt::format("cannot finish {}", path_), "the disk may be full");
+    if (!packed || !closed) stream_.setstate(std::ios::badbit);
+    requireWritten();
     if (!whole_) return;
     if (const std::string failure = whole_->appear(); !failure.empty())
         throw Error(ErrorKind::Storage, fmt::format("cannot write {}: {}", path_, failure),

@@ -2,10 +2,10 @@
 #pragma once
 
 #include "base/error.h"
+#include "base/reporting_buffer.h"
 #include "base/whole_file.h"
 #include "profiler/export/gzip_stream.h"
 
-#include <fstream>
 #include <memory>
 #include <optional>
 #include <ostream>
@@ -27,15 +27,15 @@ public:
     OutputFile& operator=(const OutputFile&) = delete;
 
     std::ostream& stream() { return stream_; }
-    /// Adds the file's name to what was thrown because the stream takes nothing more.
-    void nameIn(Error& error) const;
-    /// @throws Error(Storage): the disk is full
+    /// @throws Error(Storage) naming the file and the system's reason, if the stream takes nothing more
+    void requireWritten() const;
+    /// @throws Error(Storage) likewise
     void commit();
 
 private:
     std::string path_;
     std::optional<WholeFile> whole_; // absent: a device or pipe
-    std::filebuf file_;
+    ReportingBuffer file_;
     std::unique_ptr<GzipStream> gzip_; // null: plain
     std::ostream stream_{nullptr};
 };

@@ -282,7 +282,7 @@ void findUnusedBudget(RunFacts& facts, std::vector<Insight>& out) {
                                        "decides nothing and takes {} of decode time.",
                                        words::many(context, "token"), words::many(blocks, "block"), run.blockSize,
                                        words::percent(insight.impact))
-                         : fmt::format("Over {} selections of the decode steps{}.", words::count(selections),
+                         : fmt::format("Over {} of the decode steps{}.", words::many(selections, "selection"),
                                        compared ? ", without those that have none before them" : "");
     insight.advice =
         everything ? "Use a longer prompt or a smaller budget to see sparse attention, or --method full here."

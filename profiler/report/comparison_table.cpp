@@ -165,7 +165,8 @@ std::vector<Table> verdicts(const std::vector<RunData>& runs, const Progress& pr
         };
         for (const ComponentDelta& delta : c.components) add(delta, delta.component, Basis::Measured);
         add(c.step, "step", Basis::Measured);
-        add(c.exposed, "exposed transfer time, beside the step", basisOf(runs[other].row.timing));
+        if (!std::isnan(c.exposed.aNs))
+            add(c.exposed, "exposed transfer time, beside the step", basisOf(runs[other].row.timing));
     }
     return {std::move(verdict), std::move(components)};
 }

@@ -121,23 +121,24 @@ Table keyNumbers(const std::vector<RunData>& runs) {
               [](const RunData& r) { return real(r.summary.localityMin, Quantity::Ratio); });
     table.add("Hit rate", fmt::format("hits of selected blocks; {}", rates),
               [](const RunData& r) { return r.ifKnown(Known::Hits, real(r.summary.hitRate, Quantity::Share)); });
-    const auto total = [&](const char* name, const char* note, Known what, std::int64_t StepRow::*member,
-                           Quantity quantity, bool ofLink = false) {
+    const auto total = [&](const char* name, const char* note, Known what, std::int64_t RunSummary::*member,
+                           Quantity quantity) {
+        table.add(name, note, [=](const RunData& r) { return r.ifKnown(what, whole(r.summary.*member, quantity)); });
+    };
+    const auto linkTime = [&](const char* name, const char* note, Known what, double RunSummary::*ms) {
         table.add(name, note, [=](const RunData& r) {
-            return r.ifKnown(what, whole(r.decodeSum(member), quantity, ofLink ? timing(r) : Basis::Plain));
+            return r.ifKnown(what, whole(std::llround(r.summary.*ms * 1e6), Quantity::Nanoseconds, timing(r)));
         });
     };
-    total("Hits", "blocks, all decode steps", Known::Hits, &StepRow::hits, Quantity::Count);
-    total("Misses", "blocks, all decode steps", Known::Hits, &StepRow::misses, Quantity::Count);
+    total("Hits", "blocks, every step", Known::Hits, &RunSummary::hits, Quantity::Count);
+    total("Misses", "blocks, every step", Known::Hits, &RunSummary::misses, Quantity::Count);
     table.add("Misses of the first decode step", "blocks; its slots are still empty", [](const RunData& r) {
         return r.ifKnown(Known::Hits, count(r.steps.empty() ? 0 : r.steps.front().misses));
     });
-    total("To device", "all decode steps", Known::Bytes, &StepRow::h2dBytes, Quantity::Bytes);
-    total("To host", "all decode steps", Known::Bytes, &StepRow::d2hBytes, Quantity::Bytes);
-    total("Transfer time", "link busy, all decode steps", Known::TransferTimes, &StepRow::transferNs,
-          Quantity::Nanoseconds, true);
-    total("Exposed transfer time", "of that, on the critical path, all decode steps", Known::ExposedTimes,
-          &StepRow::exposedNs, Quantity::Nanoseconds, true);
+    total("To device", "every step", Known::Bytes, &RunSummary::h2dBytes, Quantity::Bytes);
+    total("To host", "every step, the prefill too", Known::Bytes, &RunSummary::d2hBytes, Quantity::Bytes);
+    linkTime("Transfer time", "link busy, every step, the prefill too", Known::TransferTimes, &RunSummary::transferMs);
+    linkTime("Exposed transfer time", "of that, on the critical path", Known::ExposedTimes, &RunSummary::exposedMs);
     table.add("Exposed per step", rates, [&](const RunData& r) {
         return r.ifKnown(Known::ExposedTimes, nanoseconds(r.summary.exposedMsPerStep * 1e6, timing(r)));
     });

@@ -129,6 +129,38 @@ TEST_F(Serve, ChatsByTheTemplateOfTheModel) {
               1); // but for the one that texts begin with
 }
 
+TEST_F(Serve, TokensOfATextAndTextOfTokens) {
+    start({"--model", chatty()});
+    if (IsSkipped()) return;
+    const auto post = [&](const char* where, const json& body) { return askHttp(port_, "POST", where, body.dump()); };
+    const HttpAnswer answer = post("/tokenize", {{"prompt", "Once upon a time"}, {"model", "chatty"}});
+    ASSERT_EQ(answer.status, 200) << answer.body;
+    const json tokens = json::parse(answer.body);
+    const json completion = json::parse(complete(bodyOf("Once upon a time", 1)).body);
+    EXPECT_EQ(tokens.at("count"), completion.at("usage").at("prompt_tokens"));
+    const int longest = json::parse(askHttp(port_, "GET", "/v1/models").body)["data"][0]["max_model_len"].get<int>();
+    EXPECT_EQ(tokens.at("max_model_len"), longest);
+    const json text = json::parse(post("/detokenize", {{"tokens", tokens.at("tokens")}}).body);
+    EXPECT_THAT(text.at("prompt").get<std::string>(), ::testing::EndsWith("Once upon a time"));
+
+    const json messages = json::array({{{"role", "user"}, {"content", "Hello"}}});
+    const json chat = json::parse(post("/tokenize", {{"messages", messages}}).body);
+    EXPECT_EQ(json::parse(post("/detokenize", {{"tokens", chat.at("tokens")}}).body).at("prompt"),
+              "user: Hello\nassistant:");
+    const json more = json::parse(post("/tokenize", {{"messages", messages}, {"add_special_tokens", true}}).body);
+    EXPECT_EQ(more.at("count"), chat.at("count").get<int>() + 1);
+
+    // A large body is read beside the connections.
+    std::string large;
+    while (large.size() < 200'000) large += "Once upon a time there was a small house behind the hill. ";
+    EXPECT_GT(json::parse(post("/tokenize", {{"content", large}}).body).at("tokens").size(), 20'000u);
+    EXPECT_EQ(post("/tokenize", {{"prompt", "a"}, {"model", "gpt-4"}}).status, 404);
+    EXPECT_EQ(post("/tokenize", {{"prompt", 5}}).status, 400);
+    EXPECT_EQ(post("/detokenize", {{"tokens", {1 << 30}}}).status, 400);
+    EXPECT_EQ(askHttp(port_, "GET", "/tokenize").status, 405);
+    EXPECT_EQ(stop().status, 0);
+}
+
 TEST_F(Serve, ItsModelIsThereByItsName) {
     start({"--alias", "org/a b"});
     if (IsSkipped()) return;

@@ -196,14 +196,32 @@ TEST(ApiResponse, IsWrittenByteByByte) {
     EXPECT_EQ(chunk({}), "0\r\n\r\n");
 }
 
+TEST(ApiResponse, EveryPartHasTheUsageSoFarWhereItIsAskedFor) {
+    const auto answerTo = [](const std::string& options) {
+        const ApiRequest request = readApiRequest(ApiKind::Completion, with(R"("stream_options": {)" + options + "}"));
+        return Answer{request.kind, "cmpl-1", "m", 5, request.includeUsage, request.usageInParts};
+    };
+    const Answer asked = answerTo(R"("include_usage": true, "continuous_usage_stats": true)");
+    AnswerParts parts;
+    for (int tokens = 1; tokens <= 4; ++tokens)
+        EXPECT_THAT(parts.next(asked, "a", tokens == 4 ? "length" : "", {2, tokens}),
+                    HasSubstr(R"(,"usage":{"prompt_tokens":2,"completion_tokens":)" + std::to_string(tokens) +
+                              R"(,"total_tokens":)" + std::to_string(tokens + 2)));
+    // As with vLLM, there is none in the parts where none is asked for at the end.
+    for (const char* options :
+         {R"("continuous_usage_stats": true)", R"("continuous_usage_stats": true, "include_usage": false)"})
+        EXPECT_EQ(AnswerParts().next(answerTo(options), "a", "", {2, 1}).find("usage"), std::string::npos) << options;
+    EXPECT_EQ(refusalOf(with(R"("stream_options": {"continuous_usage_stats": 1})")), "400 continuous_usage_stats");
+}
+
 TEST(ApiResponse, PartsOfAStreamAreTheDocumentsOfEachToken) {
     const std::string names[] = {"m", R"("text":"")", R"("content":"")", "\xff\xfe"};
     const std::string texts[] = {"",           " a",           R"("text":"")", R"(\"content":"")",
                                  "\n\r\t\x01", "\xc3\xa9\xff", "</script>"};
     for (const ApiKind kind : {ApiKind::Completion, ApiKind::Chat})
         for (const std::string& name : names)
-            for (const bool usage : {false, true}) {
-                const Answer answer{kind, "id-1", name, 5, usage};
+            for (const auto& [usage, inParts] : {std::pair{false, false}, {true, false}, {true, true}}) {
+                const Answer answer{kind, "id-1", name, 5, usage, inParts};
                 AnswerParts parts;
                 bool first = true;
                 for (int round = 0; round < 2; ++round)

@@ -332,6 +332,46 @@ TEST_F(Checkpoint, EndsWhereGenerationConfigSaysToo) {
     }
 }
 
+// transformers applies a repetition penalty of generation_config.json to greedy texts too.
+TEST_F(Checkpoint, SaysWhatOfGenerationConfigChangesTokens) {
+    TinyCheckpoint().writeTo(folder_.path());
+    const auto notesWith = [&](const char* text) {
+        write(file("generation_config.json"), text);
+        return Model::load(folder_.path().string())->notes();
+    };
+    for (const char* neutral :
+         {"{}", R"({"repetition_penalty": 1.0, "num_beams": 1, "min_length": 0, "suppress_tokens": null})",
+          R"({"do_sample": true, "temperature": 0.6, "bad_words_ids": [], "no_repeat_ngram_size": 0})",
+          R"({"token_healing": false, "guidance_scale": 1, "max_length": 20})"})
+        EXPECT_TRUE(notesWith(neutral).empty()) << neutral;
+    for (const auto& [text, key] :
+         {std::pair(R"({"repetition_penalty": 1.05})", "repetition_penalty"),
+          std::pair(R"({"suppress_tokens": [3]})", "suppress_tokens"),
+          std::pair(R"({"min_new_tokens": 4})", "min_new_tokens"), std::pair(R"({"num_beams": 4})", "num_beams"),
+          std::pair(R"({"repetition_penalty": "1.0"})", "repetition_penalty")}) {
+        const auto notes = notesWith(text);
+        ASSERT_EQ(notes.size(), 1u) << text;
+        EXPECT_THAT(notes[0], HasSubstr(key)) << text;
+    }
+}
+
+// As transformers: a folder may hold the shards that a single file was made from.
+TEST_F(Checkpoint, TakesTheSingleFileBesideShards) {
+    TinyCheckpoint checkpoint("F32", false);
+    checkpoint.writeSharded(folder_.path());
+    const std::string ofShards = checkpoint.tensors.at("model.norm.weight").bytes;
+    checkpoint.tensors.at("model.norm.weight").bytes[2] ^= 1;
+    checkpoint.writeTo(folder_.path());
+    const auto model = Model::load(folder_.path().string());
+    const auto& bytes = checkpoint.tensors.at("model.norm.weight").bytes;
+    EXPECT_EQ(std::memcmp(model->finalNorm().data(), bytes.data(), bytes.size()), 0);
+    ASSERT_EQ(model->notes().size(), 1u);
+    EXPECT_THAT(model->notes()[0], HasSubstr("model.safetensors.index.json"));
+    fs::remove(file("model.safetensors"));
+    EXPECT_EQ(std::memcmp(Model::load(folder_.path().string())->finalNorm().data(), ofShards.data(), ofShards.size()),
+              0);
+}
+
 TEST_F(Checkpoint, WithoutATokenizerTakesAndGivesIdsOnly) {
     TinyCheckpoint().writeTo(folder_.path());
     fs::remove(file("tokenizer.json"));

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <optional>
@@ -22,12 +23,14 @@ const std::shared_ptr<const Model>& model() { return test::quantisedModel(); }
 
 using Outcome = test::DecodedSession;
 
+/// method: its name, behind which ahead=forecast may stand.
 Outcome run(Backend backend, const std::string& method, std::optional<KvType> type, bool offload, int newTokens = 40,
             std::optional<std::int64_t> slots = {}, std::vector<std::vector<std::int32_t>> given = {}) {
     SessionOptions options;
     options.backend = backend;
-    options.method = method;
-    options.settings = test::smallBudgets(resolveDefaults(findMethod(method), model()->config()));
+    options.method = method.substr(0, method.find(' '));
+    options.settings = test::smallBudgets(resolveDefaults(findMethod(options.method), model()->config()));
+    if (options.method != method) options.settings.emplace_back("ahead", "forecast");
     options.maxNewTokens = newTokens;
     options.stopAtEos = false;
     options.offload = offload;
@@ -39,6 +42,7 @@ Outcome run(Backend backend, const std::string& method, std::optional<KvType> ty
 }
 
 constexpr KvType kTypes[] = {KvType::FP8, KvType::INT8, KvType::INT4};
+constexpr const char* kLooksAhead[] = {"sparda", "nosa ahead=forecast", "infllmv2 ahead=forecast"};
 
 class QuantisedOnCuda : public ::testing::Test {
 protected:
@@ -80,6 +84,34 @@ TEST_F(QuantisedOnCuda, BlocksThatFillWhileDecodingAreTheSameWhereverTheyLie) {
         }
 }
 
+/// The same where the layer before chooses: tokens go beside the slots of a list that is older than they are, and
+/// blocks travel beside the step, in one kernel for all of it or in one for each layer.
+TEST_F(QuantisedOnCuda, BlocksThatTravelALayerAheadAreTheSameWhereverTheyLie) {
+    constexpr int kSteps = 150;
+    for (const KvType type : kTypes)
+        for (const char* method : kLooksAhead) {
+            SCOPED_TRACE(testing::Message() << nameOf(type) << ' ' << method);
+            const Outcome resident = run(Backend::Cuda, method, type, false, kSteps);
+            for (const char* loop : {"1", "0"}) {
+                SCOPED_TRACE(testing::Message() << "KVSCOPE_TRANSFER_LOOP=" << loop);
+                setenv("KVSCOPE_TRANSFER_LOOP", loop, 1);
+                const Outcome offloaded = run(Backend::Cuda, method, type, true, kSteps);
+                unsetenv("KVSCOPE_TRANSFER_LOOP");
+                EXPECT_EQ(offloaded.ids, resident.ids);
+                for (std::size_t step = 0; step < resident.logits.size(); ++step)
+                    ASSERT_EQ(offloaded.logits[step], resident.logits[step]) << "step " << step;
+                std::int64_t written = 0;
+                for (const StepRecord& record : offloaded.sink.steps)
+                    for (const LayerRecord& layer : record.layers) {
+                        EXPECT_EQ(layer.h2dBytes, layer.h2dBlocks * offloaded.sink.info.blockBytes);
+                        if (record.step > 0) written += layer.d2hBlocks;
+                    }
+                EXPECT_GT(offloaded.summary.misses, 0);
+                EXPECT_GT(written, 0);
+            }
+        }
+}
+
 double distanceOf(const Outcome& from, const Outcome& to) {
     EXPECT_EQ(from.logits.size(), to.logits.size());
     double sum = 0, size = 0;
@@ -95,17 +127,20 @@ double distanceOf(const Outcome& from, const Outcome& to) {
 /// that these move over the border between two codes, as far at most as codes move numbers at all.
 TEST_F(QuantisedOnCuda, ManyStepsAreThoseOfTheCpu) {
     constexpr int kSteps = 150;
-    const Outcome exact = run(Backend::Cpu, "nosa", {}, true, kSteps);
-    const auto given = [&](Backend backend, std::optional<KvType> type) {
-        return run(backend, "nosa", type, true, kSteps, {}, exact.ids);
-    };
-    const double sums = distanceOf(exact, given(Backend::Cuda, {}));
-    for (const KvType type : kTypes) {
-        const Outcome cpu = given(Backend::Cpu, type), gpu = given(Backend::Cuda, type);
-        EXPECT_EQ(gpu.ids, exact.ids) << "they were given";
-        const double codes = distanceOf(exact, cpu), got = distanceOf(cpu, gpu);
-        RecordProperty(std::string(nameOf(type)), testing::PrintToString(got));
-        EXPECT_LT(got, 2 * sums + 1.5 * codes) << nameOf(type) << ": sums " << sums << ", codes " << codes;
+    for (const std::string method : {"nosa", "nosa ahead=forecast"}) {
+        SCOPED_TRACE(method);
+        const Outcome exact = run(Backend::Cpu, method, {}, true, kSteps);
+        const auto given = [&](Backend backend, std::optional<KvType> type) {
+            return run(backend, method, type, true, kSteps, {}, exact.ids);
+        };
+        const double sums = distanceOf(exact, given(Backend::Cuda, {}));
+        for (const KvType type : kTypes) {
+            const Outcome cpu = given(Backend::Cpu, type), gpu = given(Backend::Cuda, type);
+            EXPECT_EQ(gpu.ids, exact.ids) << "they were given";
+            const double codes = distanceOf(exact, cpu), got = distanceOf(cpu, gpu);
+            RecordProperty(std::string(nameOf(type)) + (method == "nosa" ? "" : " ahead"), testing::PrintToString(got));
+            EXPECT_LT(got, 2 * sums + 1.5 * codes) << nameOf(type) << ": sums " << sums << ", codes " << codes;
+        }
     }
 }
 
@@ -134,7 +169,7 @@ TEST_F(QuantisedOnCuda, LogitsAreThoseOfTheCpu) {
 }
 
 TEST_F(QuantisedOnCuda, WhatCannotIsRefused) {
-    for (const char* method : {"sparda", "asynctls", "arkvale", "infllm"})
+    for (const char* method : {"asynctls", "arkvale", "infllm"})
         if (hasWeightsFor(findMethod(method), *model()))
             test::refusalOf([&] { run(Backend::Cuda, method, KvType::INT8, true); }, "single keys and values", 700);
     EXPECT_THAT(test::failureOf([&] { run(Backend::Cuda, "nosa", KvType::F32, true); }), HasSubstr("--kv-type bf16"));

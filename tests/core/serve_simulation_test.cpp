@@ -464,6 +464,12 @@ TEST(Costs, FollowTheirClosedForms) {
     EXPECT_EQ(needs.deviceBytes, (16 << 20) + (2 << 20)) << "index and newest blocks";
     EXPECT_EQ(needs.hardBytes, 4 << 20);
     EXPECT_EQ(needs.scratchBytes, std::int64_t(16384 - 256) * (18 << 10)) << "18 KiB per prompt token";
+    ServiceCosts withRows = costs;
+    withRows.shape.rowBytesPerToken = 512, withRows.shape.rowBytes = 3 << 20;
+    withRows = ServiceCosts::fromJson(withRows.toJson());
+    EXPECT_EQ(withRows.shape.needsOf(options, 16384 - 256, 256).deviceBytes, needs.deviceBytes + (8 << 20) + (3 << 20));
+    for (const char* key : {"row_bytes", "row_bytes_per_token"})
+        EXPECT_THROW(ServiceCosts::fromJson(std::string(R"({"shape": {")") + key + "\": -1}}"), Error) << key;
     SchedulerOptions lru;
     lru.cache = CachePlan::GlobalLru;
     EXPECT_NEAR(double(costs.workingSet(lru, 12, 16384)), 1.66 * double(128 << 20), 1);

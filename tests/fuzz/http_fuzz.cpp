@@ -2,6 +2,7 @@
 #include "core/http/api_request.h"
 #include "core/http/api_response.h"
 #include "core/http/http_reader.h"
+#include "core/http/token_request.h"
 #include "tests/fuzz/fuzz_target.h"
 
 #include <string>
@@ -28,6 +29,16 @@ std::string read(std::string_view bytes, std::size_t piece) {
                 } catch (const ApiError& error) {
                     seen += errorJson(error);
                 }
+            try {
+                seen += readTokenizeRequest(request.body).text;
+            } catch (const ApiError& error) {
+                seen += errorJson(error);
+            }
+            try {
+                seen += std::to_string(readDetokenizeRequest(request.body).tokens.size());
+            } catch (const ApiError& error) {
+                seen += errorJson(error);
+            }
         }
     }
     return seen + std::to_string(reader.fault().status) + reader.fault().message;

@@ -247,6 +247,37 @@ constexpr std::pair<const char*, const char*> kEdits[] = {
     {"UPDATE run_meta SET value = '{\"hits\": \"hits\"}' WHERE key = 'knows'", "knows-words"},
     {"UPDATE run_meta SET value = 'all' WHERE key = 'knows'", "knows-words"},
     {"INSERT INTO run_meta VALUES (1, 'kv_block_tokens', '-4')", "meta-numbers"},
+    {"INSERT INTO run_meta VALUES (1, 'denoising_canvas', '0')", "meta-numbers"},
+    {"INSERT INTO run_meta VALUES (1, 'rank', '-1')", "rank-numbers"},
+    {"INSERT INTO run_meta VALUES (1, 'rank', '4'), (1, 'world', '4')", "rank-numbers"},
+    {"INSERT INTO run_meta VALUES (1, 'head_first', '')", "rank-numbers"},
+    {"INSERT INTO run_meta VALUES (1, 'layout', 'tp=4/4 dp=0/2')", "rank-layout"},
+    {"INSERT INTO run_meta VALUES (1, 'layout', 'tp=1')", "rank-layout"},
+    {"INSERT INTO run_meta VALUES (1, 'head_range', '8..15')", "rank-heads"},
+    {"INSERT INTO run_meta VALUES (1, 'clocks', '[[\"utc\", 5, 1000, -3]]')", "rank-clocks"},
+    {"INSERT INTO run_meta VALUES (1, 'clocks', '{\"utc\": 5}')", "rank-clocks"},
+    {"INSERT INTO run_meta VALUES (1, 'clock_offset', '{\"added_ns\": 5, \"error_ns\": -1, \"by\": \"utc\"}')",
+     "rank-offset"},
+    {"INSERT INTO run_meta VALUES (1, 'index_leader', '[0, 0]')", "index-leader"},
+    {"INSERT INTO run_meta VALUES (1, 'index_leader', '[0, 0, 1, 3]')", "index-leader"},
+    {"INSERT INTO run_meta VALUES (1, 'index_leader', '[0, -1, 2, 3]')", "index-leader"},
+    {"INSERT INTO run_meta VALUES (1, 'index_leader', '{\"a\": 0, \"b\": 1, \"c\": 2, \"d\": 3}')", "index-leader"},
+    {"INSERT INTO run_meta VALUES (1, 'needles', '[{\"sequence\": 1, \"first\": 900000, \"tokens\": 4, \"value\":"
+     " \"7\"}]')",
+     "needles-place"},
+    {"INSERT INTO run_meta VALUES (1, 'needles', '[{\"sequence\": 2, \"first\": 1, \"tokens\": 1, \"value\":"
+     " \"7\"}]')",
+     "needles-place"},
+    {"INSERT INTO run_meta VALUES (1, 'needles', 'hay')", "needles-place"},
+    {"INSERT INTO run_meta SELECT 1, 'fork', json_object('run', 1, 'created_utc', created_utc, 'step', 5000,"
+     " 'changes', json_array()) FROM run",
+     "fork-step"},
+    {"INSERT INTO run_meta VALUES (1, 'fork', '{\"run\": 999, \"created_utc\": \"\", \"step\": 5, \"changes\": []}')",
+     "fork-step"},
+    {"INSERT INTO run_meta VALUES (1, 'labels', '{\"name\": 5}')", "labels-words"},
+    {"INSERT INTO run_meta VALUES (1, 'labels', '[]')", "labels-words"},
+    {"INSERT INTO run_meta VALUES (1, 'serving', '{\"rows\": -3}')", "serving-numbers"},
+    {"INSERT INTO run_meta VALUES (1, 'recording_overhead', '{\"plain_ms\": -3}')", "overhead-times"},
     {"UPDATE run_meta SET value = json_set(value, '$.hidden', -384) WHERE key = 'model_shape'", "shape-numbers"},
     {"UPDATE run_meta SET value = json_set(value, '$.bytes_per_weight', 0) WHERE key = 'model_shape'", "shape-numbers"},
     {"UPDATE run_meta SET value = json_set(value, '$.tied_embeddings', 7) WHERE key = 'model_shape'", "shape-numbers"},
@@ -317,6 +348,18 @@ constexpr std::pair<const char*, const char*> kEdits[] = {
 
 TEST_F(Check, FindsEveryEditByHand) { expectBroken(kEdits); }
 
+TEST_F(Check, FindsNothingInWhatWritersSayOfARun) {
+    change("INSERT INTO run_meta SELECT 1, 'fork', json_object('run', 1, 'created_utc', created_utc, 'step', 3,"
+           " 'changes', json_array('method quest')) FROM run");
+    change("INSERT INTO run_meta VALUES (1, 'rank', '3'), (1, 'world', '4'), (1, 'layout', 'tp=3/4 dp=0/1'),"
+           " (1, 'head_first', '6'), (1, 'head_range', '6..7'), (1, 'clocks', '[[\"utc\", 5, 1000, 3]]'),"
+           " (1, 'clock_offset', '{\"added_ns\": -5, \"error_ns\": 1, \"by\": \"utc\"}'),"
+           " (1, 'index_leader', '[0, 0, 2, 2]'), (1, 'labels', '{\"name\": \"a\", \"tags\": [\"b\"]}'),"
+           " (1, 'needles', '[{\"sequence\": 1, \"first\": 0, \"tokens\": 2, \"name\": \"a\", \"value\": \"7\"}]'),"
+           " (1, 'recording_overhead', '{\"plain_ms\": 1.5, \"tokens_equal\": true}')");
+    EXPECT_EQ(listed(checkTrace(TraceReader(file))), "");
+}
+
 TEST_F(Check, FindsEveryEditOfAServingRun) {
     const std::pair<const char*, const char*> edits[] = {
         {"UPDATE request SET arrival_ns = first_sched_ns + 1 WHERE id & 0xFF = 3", "request-times"},
@@ -333,6 +376,14 @@ TEST_F(Check, FindsEveryEditOfAServingRun) {
         {"UPDATE iteration SET start_ns = 0 WHERE id & 0xFF = 5", "iteration-times"},
         {"UPDATE iteration SET decode_ns = duration_ns, prefill_ns = 1 WHERE id & 0xFF = 5", "iteration-times"},
         {"UPDATE iteration SET ws_bytes = -1 WHERE id & 0xFF = 5", "iteration-counts"},
+        {"UPDATE run_meta SET value = json_set(value, '$.host_kv_bytes', 1) WHERE key = 'serving'; UPDATE iteration "
+         "SET host_bytes = 2"
+         " WHERE id & 0xFF = 5",
+         "iteration-budget"},
+        {"UPDATE run_meta SET value = json_set(value, '$.device_kv_bytes', 1) WHERE key = 'serving'; UPDATE iteration "
+         "SET mavl_bytes = 2"
+         " WHERE id & 0xFF = 5",
+         "iteration-budget"},
         {"UPDATE iteration SET decode_rows = decode_rows + 1 WHERE id & 0xFF = 5", "iteration-members"},
         {"DELETE FROM member WHERE id = (SELECT max(id) FROM member)", "iteration-members"},
         {"UPDATE member SET request = 999 WHERE id = (SELECT max(id) FROM member)", "member-place"},

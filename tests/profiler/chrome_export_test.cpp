@@ -12,12 +12,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <csignal>
 #include <fstream>
+#include <functional>
 #include <gmock/gmock.h>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
+#include <sys/resource.h>
 #include <tuple>
 
 namespace kvscope {
@@ -109,6 +112,15 @@ struct Checked {
         return total;
     }
 };
+
+std::string messageOf(const std::function<void()>& action) {
+    try {
+        action();
+    } catch (const Error& error) {
+        return oneLine(error);
+    }
+    return "nothing was thrown";
+}
 
 class ChromeExport : public testing::Test {
 protected:
@@ -364,7 +376,10 @@ TEST_F(ChromeExport, IsCompressedWhereTheNameEndsInGz) {
     std::filesystem::create_symlink("/dev/full", full);
     OutputFile out(full);
     out.stream() << wanted;
-    EXPECT_THROW(out.commit(), Error);
+    EXPECT_EQ(messageOf([&] { out.commit(); }),
+              "cannot write " + full +
+                  ": No space left on device; choose another name, in a folder that is writable"
+                  " and has space");
 }
 
 TEST_F(ChromeExport, AnUnfinishedFileNeverStays) {
@@ -387,13 +402,28 @@ TEST_F(ChromeExport, AnUnfinishedFileNeverStays) {
     if (std::filesystem::exists("/dev/full")) {
         synthetic::recordFile(file, {});
         OutputFile full("/dev/full");
-        try {
-            exportChromeTrace(file, full.stream());
-            ADD_FAILURE() << "a full disk took it";
-        } catch (const Error& error) {
-            EXPECT_THAT(oneLine(error), HasSubstr("disk has space"));
-        }
+        EXPECT_THROW(exportChromeTrace(file, full.stream()), Error) << "a full disk took it";
+        EXPECT_THAT(messageOf([&] { full.requireWritten(); }),
+                    HasSubstr("cannot write /dev/full: No space left on device"));
     }
+}
+
+TEST_F(ChromeExport, SaysWhyAFileBecomesNoLarger) {
+    const std::string out = (folder / "out.csv").string();
+    rlimit before{};
+    getrlimit(RLIMIT_FSIZE, &before);
+    const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+    const rlimit small{4096, before.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &small);
+    OutputFile large(out);
+    large.requireWritten();
+    large.stream() << std::string(100'000, 'x') << std::flush;
+    const std::string said = messageOf([&] { large.requireWritten(); }), end = messageOf([&] { large.commit(); });
+    setrlimit(RLIMIT_FSIZE, &before);
+    std::signal(SIGXFSZ, handler);
+    EXPECT_THAT(said, HasSubstr("cannot write " + out + ": File too large"));
+    EXPECT_EQ(end, said);
+    EXPECT_FALSE(std::filesystem::exists(out));
 }
 
 } // namespace KVSCOPE_TEST_FILE

@@ -219,6 +219,31 @@ TEST(PartlyKnownRun, ExportsNoTimesOfStagesThatNobodyTook) {
                           R"("o_linear_ns":null,"ffn_ns":null)"));
 }
 
+TEST(PartlyKnownRun, ExportsNoTimesOfStepsThatNobodyTook) {
+    test::Folder folder;
+    const std::string file = (folder / "foreign.kvtrace").string();
+    recordForeign(file, Knowledge::nothing().with(Known::Selections));
+    test::sql(file,
+              "UPDATE step SET start_ns = 0, duration_ns = 0; INSERT INTO text VALUES (1, 'host'), (2, 'sampler');"
+              " INSERT INTO span VALUES (1, 1, -1, -1, 0, 1, 2, 700, 30, 0, NULL, NULL)",
+              SQLITE_OPEN_READWRITE);
+    const auto text = [&](ExportTable table) {
+        std::ostringstream out;
+        exportTable(file, table, ExportFormat::Jsonl, out, {});
+        return out.str();
+    };
+    for (const ExportTable table : {ExportTable::Steps, ExportTable::Layers, ExportTable::Spans}) {
+        EXPECT_THAT(text(table), HasSubstr(R"("start_ns":null,"duration_ns":null)"));
+        EXPECT_THAT(text(table), Not(HasSubstr(R"("duration_ns":0)")));
+    }
+    EXPECT_THAT(text(ExportTable::Spans), HasSubstr(R"("start_ns":700,"duration_ns":30)")) << "these were seen";
+    EXPECT_THAT(text(ExportTable::Breakdown), HasSubstr(R"("total_ns":null)"));
+    std::ostringstream chrome;
+    exportChromeTrace(file, chrome);
+    EXPECT_THAT(chrome.str(), Not(HasSubstr(R"("name":"decode")"))) << "no step has a place in time";
+    EXPECT_THAT(chrome.str(), HasSubstr(R"("name":"sampler")"));
+}
+
 TEST_P(PartlyKnown, IsReplayedWithoutAComparison) {
     const SelectionTrace trace = loadSelectionTrace(TraceReader(file), 1);
     EXPECT_FALSE(reproduce(trace)) << "there is nothing to compare with";
@@ -362,6 +387,32 @@ TEST(PartlyKnownRun, IsComparedByWhatBothKnow) {
         EXPECT_TRUE(std::isfinite(quantity.a)) << quantity.name;
         EXPECT_EQ(std::isfinite(quantity.b), known) << quantity.name;
     }
+}
+
+/// Without times there is no verdict on times, whoever insists.
+TEST(PartlyKnownRun, WithoutTimesOfStepsIsNotCompared) {
+    test::Folder folder;
+    const std::string file = (folder / "foreign.kvtrace").string();
+    recordForeign(file, Knowledge::nothing().with(Known::Selections));
+    test::sql(file, "UPDATE step SET start_ns = 0, duration_ns = 0", SQLITE_OPEN_READWRITE);
+    const RunSample sample = loadRunSample(TraceReader(file), 1);
+    const std::vector<Obstacle> obstacles = findObstacles({&sample, 1}, {&sample, 1});
+    ASSERT_EQ(obstacles.size(), 1u);
+    EXPECT_THAT(obstacles.front().what, HasSubstr("does not know how long its steps took"));
+    EXPECT_FALSE(obstacles.front().mayBeIgnored);
+}
+
+TEST(PartlyKnownRun, IsComparedWithoutPartsOfStepsThatItDoesNotKnow) {
+    test::Folder folder;
+    const std::string file = (folder / "foreign.kvtrace").string();
+    recordForeign(file, Knowledge::nothing().with(Known::Selections).with(Known::StepTimes));
+    const RunSample sample = loadRunSample(TraceReader(file), 1);
+    EXPECT_TRUE(findObstacles({&sample, 1}, {&sample, 1}).empty());
+    const Comparison comparison = compareRuns({&sample, 1}, {&sample, 1});
+    EXPECT_TRUE(comparison.components.empty()) << "a step is not all of it 'other'";
+    EXPECT_GT(comparison.step.aNs, 0);
+    EXPECT_TRUE(std::isnan(comparison.exposed.aNs)) << "not 0: nobody saw it";
+    EXPECT_TRUE(std::isnan(comparison.exposed.deltaNs.low));
 }
 
 /// Methods that choose tokens have no block slots, and what they load says that not everything is resident.

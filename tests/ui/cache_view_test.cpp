@@ -126,6 +126,19 @@ TEST_F(CacheViewTest, TypedNumbersAreAnsweredAsReplayAnswersThem) {
     expectNumbers(replayed(trace, "keep-selected", trace.run.deviceSlots));
 }
 
+TEST_F(CacheViewTest, TheChangeIsNeverCut) {
+    open(recorded("a.kvtrace", {.decodeSteps = 60}));
+    show("cache", {1200, 800});
+    choose("policy", "fifo");
+    type("slotsBox", "1"); // becomes the fewest that a selection needs
+    ASSERT_TRUE(idle());
+    const auto& table = child<QTableWidget>("whatIfNumbers");
+    EXPECT_TRUE(shown(3)["Hit rate"].endsWith(QStringLiteral("points"))) << shown(3)["Hit rate"].toStdString();
+    for (int row = 0; row < table.rowCount(); ++row)
+        EXPECT_GE(table.columnWidth(3), table.fontMetrics().horizontalAdvance(table.item(row, 3)->text()) + 4)
+            << table.item(row, 3)->text().toStdString();
+}
+
 TEST_F(CacheViewTest, ASliderIsAnsweredAtOnceAndThenExactly) {
     open(recorded("a.kvtrace", {.promptTokens = 900, .decodeSteps = 80}));
     show("cache", {1200, 800});

@@ -23,6 +23,7 @@
 #include <QLabel>
 #include <QPushButton>
 #include <QTabBar>
+#include <QTabWidget>
 #include <QTextDocumentFragment>
 #include <QToolButton>
 
@@ -30,6 +31,24 @@ namespace kvscope::ui {
 namespace KVSCOPE_TEST_FILE {
 
 class FirstLook : public WindowTest {};
+
+/// What limits a run stood behind the arrow at the end of the tabs, after views of servers and ranks.
+TEST_F(FirstLook, WhatLimitsARunHasTabsInSight) {
+    const auto window = windowOnTrace();
+    window->resize(1280, 800);
+    settle(*window);
+    const QTabBar* tabs = window->findChild<QTabWidget*>(QStringLiteral("views"))->tabBar();
+    for (const char* title : {"Insights", "Waterfall"}) {
+        int place = -1;
+        for (int tab = 0; tab < tabs->count(); ++tab)
+            if (tabs->tabText(tab) == QLatin1String(title)) place = tab;
+        ASSERT_GE(place, 0) << title;
+        EXPECT_TRUE(tabs->rect().contains(tabs->tabRect(place))) << title;
+        QTest::mouseClick(const_cast<QTabBar*>(tabs), Qt::LeftButton, {}, tabs->tabRect(place).center());
+        settle(*window);
+        EXPECT_EQ(window->currentView()->accessibleName(), QLatin1String(title));
+    }
+}
 
 TEST(StartPage, ShowsEveryLinkOnceHoweverOftenItIsFilled) {
     const QTemporaryDir folder;

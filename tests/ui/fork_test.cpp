@@ -157,6 +157,19 @@ TEST_F(ForkFromTheWindow, SaysWhyARunCannotBeForked) {
     EXPECT_TRUE(window->action("fork")->toolTip().contains("was recorded by vllm"));
 }
 
+/// In the moment in which a short session ends its row may not have been read: it said that the method '' is not known.
+TEST_F(ForkFromTheWindow, ARunWhoseRowWasNotReadIsNotJudged) {
+    const auto window = makeWindow();
+    const RunKey key{folder.filePath("not-there-yet.kvtrace"), 1};
+    window->workspace().addLive(key);
+    window->workspace().finishLive(key);
+    for (const char* name : {"fork", "again"}) {
+        EXPECT_FALSE(window->action(name)->isEnabled()) << name;
+        EXPECT_TRUE(window->action(name)->toolTip().contains("This run is still being read."))
+            << window->action(name)->toolTip().toStdString();
+    }
+}
+
 TEST_F(ForkFromTheWindow, TokensThatDoNotComeOutAgainEndTheFork) {
     const QString path = recorded("first.kvtrace", 0);
     test::sql(path.toStdString(), "UPDATE token SET token_id = token_id + 1 WHERE id = (SELECT min(id) FROM token)",

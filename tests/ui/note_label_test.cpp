@@ -3,6 +3,7 @@
 
 #include <QApplication>
 #include <QHelpEvent>
+#include <QTest>
 #include <QToolTip>
 #include <gtest/gtest.h>
 
@@ -61,6 +62,29 @@ TEST_F(NoteLabelTest, DrawsTheBeginningOfWhatIsCut) {
     const QImage cut = note.grab().toImage();
     note.setText(QStringLiteral(" "));
     EXPECT_NE(cut, note.grab().toImage()) << "something is drawn";
+}
+
+/// Painting a note that is cut asked for the next paint: a low window kept a core busy.
+TEST_F(NoteLabelTest, IsPaintedOnceAndNotAgainAndAgain) {
+    struct Paints : QObject {
+        int count = 0;
+        bool eventFilter(QObject*, QEvent* event) override {
+            count += event->type() == QEvent::Paint;
+            return false;
+        }
+    } paints;
+    view.resize(400, 500);
+    note.fit(view, 1);
+    note.resize(400, note.heightForWidth(400));
+    view.show();
+    ASSERT_TRUE(QTest::qWaitForWindowExposed(&view));
+    QCoreApplication::processEvents();
+    ASSERT_TRUE(note.isCut());
+    note.installEventFilter(&paints);
+    note.update();
+    for (int round = 0; round < 100; ++round) QCoreApplication::processEvents();
+    EXPECT_GE(paints.count, 1);
+    EXPECT_LE(paints.count, 3) << "of 100 rounds of events";
 }
 
 } // namespace KVSCOPE_TEST_FILE

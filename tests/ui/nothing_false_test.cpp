@@ -491,6 +491,71 @@ TEST_F(NothingFalse, AgainstFullAttentionNoPageOfCompareIsSilent) {
 
 /// A run of a server was shown as one that decodes: Locality in front, a prefill at its step 0, and a promise of tokens
 /// that nobody recorded.
+/// Of the sample with the shape of 8B the prompt was not read: its first recorded token is that of step 1, at position
+/// 16,385 of a context of 16,384.
+TEST_F(NothingFalse, WhatLiesBeforeTheFirstRecordedTokenIsNoPrompt) {
+    const auto window = makeWindow();
+    const auto heading = [&] {
+        QStringList texts;
+        for (const QLabel* label : window->findChild<TokenPanel*>()->findChildren<QLabel*>()) texts << label->text();
+        return texts.join(QLatin1Char('\n')).toStdString();
+    };
+    const auto sample = [](const char* name) {
+        return QString::fromStdString(test::source("resources/samples/")) + QLatin1String(name);
+    };
+    open(*window, sample("h200-nosa-8b.kvtrace"));
+    settle(*window);
+    EXPECT_EQ(heading().find("prompt tokens"), std::string::npos) << heading();
+    EXPECT_NE(heading().find("16,385 tokens before"), std::string::npos) << heading();
+    open(*window, sample("h200-nosa-tiny.kvtrace"));
+    settle(*window);
+    EXPECT_NE(heading().find("9,000 prompt tokens"), std::string::npos) << heading();
+    EXPECT_NE(heading().find("64 generated"), std::string::npos) << heading();
+    open(*window, sample("h200-serving.kvtrace")); // it made thousands of tokens and recorded none
+    settle(*window);
+    EXPECT_EQ(heading().find("generated"), std::string::npos) << heading();
+}
+
+/// Block 1 of 16 tokens and block 1 of 64 tokens are other places.
+TEST_F(NothingFalse, BlocksOfOtherSizesAreNotComparedByTheirIds) {
+    const QString small = folder.filePath("small-blocks.kvtrace"), large = folder.filePath("large-blocks.kvtrace");
+    recordSmallTrace(small, {.blockSize = 16});
+    recordSmallTrace(large, {});
+    const auto window = makeWindow();
+    open(*window, large);
+    const RunKey b = window->workspace().current()->key;
+    open(*window, small);
+    window->workspace().setCompared(b, true);
+    show(*window, "compare");
+    auto* pages = window->currentView()->findChild<QTabBar*>(QStringLiteral("comparePages"));
+    for (int page = 0; page < pages->count(); ++page)
+        if (pages->tabText(page) == QStringLiteral("Divergence")) pages->setCurrentIndex(page);
+    for (int round = 0; round < 3; ++round) settle(*window);
+    const std::string text = textsOf(window->currentView()).join(QLatin1Char('\n')).toStdString();
+    EXPECT_EQ(text.find("Only A selects"), std::string::npos) << text;
+    EXPECT_NE(text.find("Jaccard 0.25. It counts tokens: A's blocks have 16 and B's 64."), std::string::npos) << text;
+    EXPECT_NE(text.find("Blocks of A without a token that B selects: none; blocks of B without one that A selects: 1."),
+              std::string::npos)
+        << text;
+}
+
+TEST_F(NothingFalse, ABreakdownOfTimesThatNobodyTookIsNoEmptyPlot) {
+    const auto window = makeWindow();
+    const QString known = small("known.kvtrace");
+    open(*window, known);
+    const RunKey timed = window->workspace().current()->key;
+    open(*window, foreign("selections-only.kvtrace", Knowledge::nothing().with(Known::Selections)));
+    show(*window, "breakdown");
+    EXPECT_TRUE(said(*window).contains(QStringLiteral("The times of the steps are not known")))
+        << said(*window).toStdString();
+    trigger(*window, "theme");
+    EXPECT_TRUE(said(*window).contains(QStringLiteral("The times of the steps are not known")));
+    trigger(*window, "theme");
+    window->workspace().setCurrent(timed);
+    for (int round = 0; round < 3; ++round) settle(*window);
+    EXPECT_FALSE(said(*window).contains(QStringLiteral("The times of the steps")));
+}
+
 TEST_F(NothingFalse, ARunOfAServerIsShownAsOne) {
     const QString served = folder.filePath(QStringLiteral("served.kvtrace"));
     synthetic::recordServing(served.toStdString(), 12, true, RunStatus::Finished, true);

@@ -200,6 +200,17 @@ TEST_F(RooflineViewTest, TakesOverTheRunUntilAControlIsTouched) {
     EXPECT_EQ(child<QComboBox>("shape").currentText(), QStringLiteral("nosa-tiny (of the run)"));
 }
 
+/// The window said it in red above every view.
+TEST_F(RooflineViewTest, ARunOfAServerHasNoPointWhichIsNoFailure) {
+    QSignalSpy failed(&workspace, &Workspace::failed);
+    open(sample("h200-serving.kvtrace"));
+    show("roofline");
+    ASSERT_TRUE(waitFor([&] { return workspace.idle() && plot().noteText().contains("served requests"); }))
+        << plot().noteText().toStdString();
+    EXPECT_TRUE(chart().points().empty());
+    EXPECT_TRUE(failed.isEmpty()) << failed.value(0).value(0).toString().toStdString();
+}
+
 TEST_F(RooflineViewTest, RunsStandWhereTheyWereMeasuredBesideTheirPrediction) {
     open(sample("h200-nosa-8b.kvtrace"));
     show("roofline");

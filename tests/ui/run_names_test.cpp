@@ -51,6 +51,18 @@ TEST(RunNames, HaveSettingsInWords) {
     EXPECT_EQ(settingsText(open[0].row), QStringLiteral("offload on, 1 sink block, 12 total blocks"));
 }
 
+/// Older programs recorded fewer settings. "ahead -" said that something was set to nothing.
+TEST(RunNames, LeaveOutSettingsThatARunDoesNotHave) {
+    std::vector<OpenRun> open{runOf("/a.kvtrace", "needle", R"({"k_q":4,"ahead":"none"})"),
+                              runOf("/b.kvtrace", "needle", R"({"k_q":4})"),
+                              runOf("/c.kvtrace", "needle", R"({"k_q":8})")};
+    EXPECT_EQ(runName(open[0], open), QStringLiteral("needle · ahead none, k_q 4"));
+    EXPECT_EQ(runName(open[1], open), QStringLiteral("needle · k_q 4"));
+    open.pop_back();
+    EXPECT_EQ(runName(open[0], open), QStringLiteral("needle · ahead none"));
+    EXPECT_EQ(runName(open[1], open), QStringLiteral("needle"));
+}
+
 TEST(RunNames, OfRepeatsSayWhenAndOfCopiesWhichFile) {
     std::vector<OpenRun> open{runOf("/a.kvtrace", "needle", "{}"),
                               runOf("/b.kvtrace", "needle", "{}", "2026-01-02T03:09:11Z")};

@@ -15,6 +15,7 @@ struct SmallTrace {
     std::string name = "NOSA on a test model", method = "nosa";
     std::int64_t stepNs = 2'000'000; // wall time of every decode step; one begins every 3 ms, or as a longer one ends
     std::int64_t prefillNs = 2'900'000; // the first of them 0.1 ms after it
+    int blockSize = 64;                 // tokens
 };
 
 /// Each decode step selects blocks 0 and 1 for every layer and head. Step 1 misses both; later steps miss
@@ -31,7 +32,7 @@ inline void recordSmallTrace(const QString& path, const SmallTrace& shape = {}) 
     info.link = "custom, 32.768 GB/s, 0 us per transfer (modelled)"; // a block takes 1000 ns
     info.linkGbps = 32.768;
     info.linkLatencyUs = 0;
-    info.blockSize = 64;
+    info.blockSize = shape.blockSize;
     info.layers = shape.layers;
     info.kvHeads = shape.kvHeads;
     info.queryHeads = 4;

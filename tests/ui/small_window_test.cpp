@@ -11,6 +11,7 @@
 #include <QLayout>
 #include <QLineEdit>
 #include <QScrollArea>
+#include <QScrollBar>
 #include <QToolBar>
 #include <QToolButton>
 
@@ -68,6 +69,30 @@ TEST_F(SmallWindow, LaysNothingOfTheSessionOverEachOther) {
         EXPECT_LE(scroll->widget()->width(), scroll->viewport()->width()) << "nothing is cut at the side";
         EXPECT_TRUE(window->form().findChild<QWidget*>(QStringLiteral("runButton"))->isVisible());
     }
+}
+
+TEST_F(SmallWindow, APageThatIsShownAgainStandsWhereItWasLeft) {
+    const auto window = windowOnTrace();
+    window->resize(960, 540);
+    window->action("view_insights")->trigger();
+    settle(*window);
+    QScrollArea* page = nullptr;
+    for (QWidget* at = window->currentView(); at != nullptr && page == nullptr; at = at->parentWidget())
+        page = qobject_cast<QScrollArea*>(at);
+    ASSERT_NE(page, nullptr);
+    ASSERT_GT(page->verticalScrollBar()->maximum(), 0) << "the page is higher than the window";
+    EXPECT_EQ(page->verticalScrollBar()->value(), 0);
+    window->action("view_selection")->trigger();
+    settle(*window);
+    window->action("view_insights")->trigger();
+    settle(*window);
+    EXPECT_EQ(page->verticalScrollBar()->value(), 0) << "the first card was in sight, not the plot that has the focus";
+    page->verticalScrollBar()->setValue(40);
+    window->action("view_selection")->trigger();
+    settle(*window);
+    window->action("view_insights")->trigger();
+    settle(*window);
+    EXPECT_EQ(page->verticalScrollBar()->value(), 40);
 }
 
 TEST_F(SmallWindow, NothingBesideAPlotIsCutAtItsSide) {

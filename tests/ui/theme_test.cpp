@@ -1,5 +1,9 @@
 #include "ui/look/theme.h"
 
+#include "ui/frame/run_names.h"
+
+#include <QApplication>
+
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -101,6 +105,19 @@ TEST_P(Themes, CurvesAndLanesOfServingStayApartForColourBlindReaders) {
 }
 
 TEST_P(Themes, RunsStayApartForColourBlindReaders) { expectApart({theme.runA, theme.runB}, 40); }
+
+/// A fourth run had nearly the blue of the first, and a seventh the orange of the second.
+TEST_P(Themes, AllRunsOfAComparisonHaveColoursOfTheirOwn) {
+    Theme::apply(*qApp, theme);
+    std::vector<QColor> colours;
+    for (std::size_t place = 0; place < 10; ++place) colours.push_back(runColour(place));
+    Theme::apply(*qApp, Theme::light());
+    for (std::size_t i = 0; i < colours.size(); ++i)
+        for (std::size_t j = 0; j < i; ++j)
+            EXPECT_GT(distance(colours[i], colours[j], Sight::Normal), i < 5 ? 27 : 17) << i << " and " << j;
+    colours.resize(5);
+    expectApart(colours, 14);
+}
 
 INSTANTIATE_TEST_SUITE_P(All, Themes, ::testing::Values("light", "dark"),
                          [](const auto& row) { return std::string(row.param); });

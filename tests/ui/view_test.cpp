@@ -1,4 +1,5 @@
 // What every view must do, whatever it shows; each row of the registry is tested.
+#include "tests/support/places.h"
 #include "tests/ui/view_fixture.h"
 
 #include "tests/profiler/synthetic_denoise.h"
@@ -326,16 +327,28 @@ INSTANTIATE_TEST_SUITE_P(Registry, EveryView,
                                            "denoising"),
                          [](const auto& row) { return std::string(row.param); });
 
-TEST(ViewRegistry, NamesEveryViewOnceWithShortcutAndHelp) {
-    std::set<std::string> ids, shortcuts;
+/// The first column of the table of views in the user guide.
+std::set<std::string> viewsOfTheGuide() {
+    QFile guide(QString::fromStdString(test::source("docs/user-guide.md")));
+    EXPECT_TRUE(guide.open(QIODevice::ReadOnly));
+    const QStringList lines = QString::fromUtf8(guide.readAll()).split(QLatin1Char('\n'));
+    std::set<std::string> titles;
+    for (qsizetype i = lines.indexOf(QStringLiteral("| view | shows |")) + 2; i > 1 && i < lines.size(); ++i) {
+        if (!lines[i].startsWith(QLatin1String("| "))) break;
+        titles.insert(lines[i].section(QLatin1Char('|'), 1, 1).trimmed().toStdString());
+    }
+    return titles;
+}
+
+TEST(ViewRegistry, NamesEveryViewOnceWithShortcutHelpAndARowOfTheGuide) {
+    std::set<std::string> ids, titles, shortcuts;
     for (const ViewEntry& entry : views()) {
         EXPECT_TRUE(ids.insert(entry.id).second);
+        EXPECT_TRUE(titles.insert(entry.title).second);
         EXPECT_TRUE(shortcuts.insert(entry.shortcut).second);
         EXPECT_GT(std::string(entry.help).size(), 20u);
     }
-    EXPECT_EQ(ids, (std::set<std::string>{"breakdown", "cache", "capacity", "compare", "denoising", "insights",
-                                          "locality", "ranks", "rates", "roofline", "runs", "selection", "serving",
-                                          "slo", "sql", "timeline", "transfers", "waterfall"}));
+    EXPECT_EQ(titles, viewsOfTheGuide());
 }
 
 } // namespace KVSCOPE_TEST_FILE

@@ -100,6 +100,21 @@ TEST_F(WaterfallViewTest, OfAModelledRunHasNoRoofAndSaysWhy) {
     EXPECT_TRUE(view->exportImage(file("waterfall.png"), {800, 500}));
 }
 
+/// The sentence said "ffn 1 ms" and its bar "1000 µs".
+TEST_F(WaterfallViewTest, BarsHaveTheUnitsOfTheSentenceAboveThem) {
+    const QString path = file("small.kvtrace");
+    recordSmallTrace(path); // of 3 ms from step to step, ffn takes 1 ms, and 1 ms lies between steps
+    open(path);
+    show("waterfall");
+    ASSERT_EQ(plot().emptyText(), QString());
+    EXPECT_TRUE(child<QLabel>("headlineDetail").text().contains(QStringLiteral("ffn 1 ms")))
+        << child<QLabel>("headlineDetail").text().toStdString();
+    QStringList values;
+    for (const WaterfallPlottable::Row& row : rows()) values << row.value;
+    EXPECT_TRUE(values.contains(QStringLiteral("1 ms  ·  33.3 %"))) << values.join(QLatin1Char('\n')).toStdString();
+    EXPECT_EQ(values.last(), QStringLiteral("3 ms, measured"));
+}
+
 TEST_F(WaterfallViewTest, SaysThatAPrefillHasNone) {
     open(recorded("prefill.kvtrace", {.decodeSteps = 0}));
     show("waterfall");

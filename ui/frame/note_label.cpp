@@ -45,7 +45,12 @@ int NoteLabel::heightOf(int lines) const {
 }
 
 bool NoteLabel::isCut() const {
-    return mostLines_ > 0 && QLabel::heightForWidth(width()) > heightOf(mostLines_) + fontMetrics().lineSpacing() / 2;
+    if (mostLines_ == 0) return false;
+    // Measured here: QLabel::heightForWidth lays its document out anew, which asks for another paint, and painting asks
+    // whether the note is cut.
+    const int whole =
+        fontMetrics().boundingRect(QRect(0, 0, width(), QWIDGETSIZE_MAX), Qt::TextWordWrap, text()).height();
+    return whole > heightOf(mostLines_) + fontMetrics().lineSpacing() / 2;
 }
 
 int NoteLabel::heightForWidth(int width) const {

@@ -92,8 +92,7 @@ private:
     void flush() {
         if (lines_) buffer_ = lines_->convert(buffer_);
         file_->stream().write(buffer_.data(), std::streamsize(buffer_.size()));
-        if (!file_->stream())
-            throw Error(ErrorKind::Storage, "cannot write " + path_.toStdString(), "the disk may be full");
+        file_->requireWritten();
         buffer_.clear();
     }
     void tell() {

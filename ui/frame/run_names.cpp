@@ -13,12 +13,14 @@
 
 #include <algorithm>
 #include <array>
+#include <string_view>
 
 namespace kvscope::ui {
 
 namespace {
 
-constexpr qsizetype kMostSettings = 3; // as many as fit a legend; the run list's tooltip shows all
+constexpr qsizetype kMostSettings = 3;       // as many as fit a legend; the run list's tooltip shows all
+constexpr std::string_view kNoSetting = "-"; // of settingDifferences, where a run has no such setting
 
 QString plainName(const OpenRun& run) {
     return run.row.name.empty() ? QFileInfo(run.key.path).fileName() : QString::fromStdString(run.row.name);
@@ -29,6 +31,7 @@ QStringList settingsApart(const OpenRun& run, const std::vector<const OpenRun*>&
     QStringList apart;
     for (const OpenRun* other : others)
         for (const SettingDifference& difference : settingDifferences(run.row, other->row)) {
+            if (difference.a == kNoSetting) continue; // the other run's name says what it has
             const QString own = QString::fromStdString(difference.a);
             const QString text = difference.key == "method" || difference.key == "model"
                                      ? own
@@ -40,7 +43,8 @@ QStringList settingsApart(const OpenRun& run, const std::vector<const OpenRun*>&
 
 /// One of the colours beside those of A and B.
 QColor furtherColour(std::size_t number) {
-    static constexpr std::array<std::size_t, 8> kOrder{6, 8, 2, 9, 5, 3, 7, 10}; // the colours that differ most
+    // Those that differ most from each other and from A's and B's, in both themes.
+    static constexpr std::array<std::size_t, 8> kOrder{6, 3, 9, 10, 7, 11, 2, 1};
     return Theme::current().component[kOrder[number % kOrder.size()]];
 }
 
@@ -90,7 +94,7 @@ QString runName(const OpenRun& run, const std::vector<OpenRun>& open) {
     // repeated runs apart, the file tells copies of a trace apart, and the number tells runs of one file apart.
     const auto alike = [&](auto&& same) {
         return std::any_of(namesakes.begin(), namesakes.end(), [&](const OpenRun* other) {
-            return settingsApart(*other, {&run}).isEmpty() && same(*other);
+            return settingsApart(*other, {&run}).isEmpty() && settingsApart(run, {other}).isEmpty() && same(*other);
         });
     };
     if (alike([](const OpenRun&) { return true; })) {

@@ -2,10 +2,12 @@
 
 #include "ui/look/theme.h"
 
+#include <QApplication>
 #include <QEvent>
 #include <QHBoxLayout>
 #include <QPainter>
 #include <QScrollArea>
+#include <QScrollBar>
 #include <QSpinBox>
 #include <QVBoxLayout>
 
@@ -65,8 +67,28 @@ DockTitle::DockTitle(const QString& title, QWidget* beside, QWidget* parent) : Q
     connect(close, &QToolButton::clicked, this, &DockTitle::closeRequested);
 }
 
+namespace {
+
+/// Stands where it was left. Qt takes the focus from a page that goes out of sight, and QScrollArea then scrolls to
+/// what had it: a page whose plot had the focus came back without its first lines.
+class PageScroll final : public QScrollArea {
+protected:
+    bool focusNextPrevChild(bool next) override {
+        const QPoint before(horizontalScrollBar()->value(), verticalScrollBar()->value());
+        const bool moved = QScrollArea::focusNextPrevChild(next);
+        const QWidget* focused = QApplication::focusWidget();
+        if (!focused || !isAncestorOf(focused)) {
+            horizontalScrollBar()->setValue(before.x());
+            verticalScrollBar()->setValue(before.y());
+        }
+        return moved;
+    }
+};
+
+} // namespace
+
 QScrollArea* makePageScroll() {
-    auto* scroll = new QScrollArea;
+    auto* scroll = new PageScroll;
     scroll->setWidgetResizable(true);
     scroll->setFrameShape(QFrame::NoFrame);
     scroll->setFocusPolicy(Qt::NoFocus);

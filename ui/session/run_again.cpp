@@ -27,8 +27,14 @@ SessionToRepeat sessionToRepeat(const RunKey& key, const RunRow& row) {
     return recorded;
 }
 
+QString whyUnread(const OpenRun& run) {
+    const bool unread = run.row.method.empty() && run.row.createdUtc.empty() && run.row.backend != RunBackend::Imported;
+    return unread ? QObject::tr("This run is still being read.") : QString();
+}
+
 QString whyNotAgain(const OpenRun& run) {
     if (run.live) return QObject::tr("This run is still being recorded.");
+    if (const QString unread = whyUnread(run); !unread.isEmpty()) return unread;
     try {
         sessionToRepeat(run.key, run.row);
         return {};

@@ -20,6 +20,8 @@ struct SessionToRepeat {
 /// engine recorded it, its method, a setting or its policy is not known here, or the trace does not say where the model
 /// lies
 SessionToRepeat sessionToRepeat(const RunKey& key, const RunRow& row);
+/// A sentence while the row of a run was not read, as in the moment in which a short session ends; empty: it was.
+QString whyUnread(const OpenRun& run);
 /// Why this run cannot be run again; empty: it can, as far as its row tells.
 QString whyNotAgain(const OpenRun& run);
 /// Checks by fingerprint and shape that this is the model with which the run was recorded. @throws Error(BadInput)

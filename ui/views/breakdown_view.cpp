@@ -4,6 +4,7 @@
 #include "base/numbered_array.h"
 #include "profiler/read/denoising.h"
 #include "profiler/read/step_kind.h"
+#include "ui/frame/broken_rules.h"
 #include "ui/frame/growth_timer.h"
 #include "ui/frame/run_names.h"
 #include "ui/frame/units.h"
@@ -174,6 +175,13 @@ protected:
         if (showEmptyWithoutRun(tr("This view shows where the time of a step goes: projections, selection, transfers, "
                                    "attention, feed-forward.")))
             return;
+        if (!timesKnown()) {
+            showEmpty(tr("The times of the steps are not known"),
+                      whyUnknown(workspace(), run()->key,
+                                 tr("The engine that recorded this run did not see how long its steps took.")),
+                      {showView("transfers"), showView("selection")});
+            return;
+        }
         showReading();
         buildPanels();
         const auto runs = workspace().sides();
@@ -186,7 +194,7 @@ protected:
     }
 
     void runGrew() override {
-        if (!run()) return;
+        if (!timesKnown()) return;
         if (mode() == Mode::PerStep)
             for (const auto& side : sides_) side->series.advance();
         else
@@ -279,6 +287,7 @@ private:
         StepStackPlottable* steps = nullptr;
     };
 
+    bool timesKnown() const { return run() && run()->row.knows.has(Known::StepTimes); }
     QString nameOf(const OpenRun& open) const { return runName(open, workspace().runs()); }
     /// Which steps the bars are means of, those of the first run.
     QString countedSteps() const {
@@ -391,7 +400,7 @@ private:
 
     /// Puts what is loaded into the plot: ranges, bars, legend, labels.
     void present() {
-        if (canvas().panels().empty()) return;
+        if (canvas().panels().empty() || !timesKnown()) return;
         NumberedArray<bool, kComponents> used{};
         if (mode() == Mode::PerStep) {
             int first = prefill() ? 0 : 1, last = first;

@@ -4,7 +4,8 @@
 namespace kvscope::ui {
 
 const std::vector<ViewEntry>& views() {
-    // In the order of their keys.
+    // In the order of the tabs: what a run did, what limits it, and other runs and machines; then what only some runs
+    // have.
     static const std::vector<ViewEntry> entries{
         {"locality", "Locality", "Ctrl+1",
          "Layer by step: how much of the last selection each step keeps, and other metrics", makeLocalityView},
@@ -14,6 +15,10 @@ const std::vector<ViewEntry>& views() {
          makeTransfersView},
         {"breakdown", "Breakdown", "Ctrl+4", "Where the time of a step goes: stages per step, per layer and in total",
          makeBreakdownView},
+        {"insights", "Insights", "Ctrl+I", "What stands out in the run, how much transfer is exposed, and what to try",
+         makeInsightsView},
+        {"waterfall", "Waterfall", "Ctrl+B",
+         "Why not the roof: from the predicted step to the measured one, a bar for every loss", makeWaterfallView},
         {"compare", "Compare", "Ctrl+5",
          "Two or more runs against each other: verdict, differences by layer and step, breakdown, overlap, where they "
          "part",
@@ -42,12 +47,8 @@ const std::vector<ViewEntry>& views() {
         {"capacity", "Capacity", "Ctrl+U",
          "What another device memory, admission or load would have done to a serving run, by the simulator",
          makeCapacityView},
-        {"waterfall", "Waterfall", "Ctrl+B",
-         "Why not the roof: from the predicted step to the measured one, a bar for every loss", makeWaterfallView},
         {"ranks", "Ranks", "Ctrl+J",
          "Rank by step: which process of a run in several is late, and whether it misses more or waits", makeRanksView},
-        {"insights", "Insights", "Ctrl+I", "What stands out in the run, how much transfer is exposed, and what to try",
-         makeInsightsView},
         {"runs", "Run Table", "Ctrl+Shift+R",
          "All open runs in a table: method, what differs, rates, bytes, memory, answers, tags and notes", makeRunsView},
         {"sql", "SQL", "Ctrl+9", "Your own questions to the trace: schema, queries, rows as a table or a plot",

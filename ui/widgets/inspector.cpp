@@ -188,7 +188,9 @@ void Inspector::showRun() {
     parameterSection_->setVisible(!json.isEmpty());
     runFacts_->set(tr("Block size"),
                    row.blockSize > 0
-                       ? tr("%1 tokens, %2 per KV head").arg(row.blockSize).arg(formatBytes(row.blockBytes))
+                       ? (row.blockSize == 1 ? tr("%1 token, %2 per KV head") : tr("%1 tokens, %2 per KV head"))
+                             .arg(row.blockSize)
+                             .arg(formatBytes(row.blockBytes))
                        : QString(),
                    "block");
     runFacts_->set(tr("Budget"),

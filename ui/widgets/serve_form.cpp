@@ -253,7 +253,8 @@ void ServeForm::chooseKeyFile() {
 
 /// Lists all methods; those that cannot serve on the backend say why and cannot be chosen.
 void ServeForm::listMethods() {
-    const QVariant chosen = method_->count() > 0 ? method_->currentData() : QVariant(QStringLiteral("nosa"));
+    const QVariant chosen =
+        method_->count() > 0 ? method_->currentData() : QVariant(QString::fromLatin1(kDefaultMethod));
     const QSignalBlocker quiet(method_);
     method_->clear();
     for (const MethodEntry& entry : methods()) {

@@ -1,11 +1,13 @@
 #include "ui/widgets/serve_preset.h"
 
+#include "core/select/method.h"
+
 #include <QCoreApplication>
 
 namespace kvscope::ui {
 
 PresetValues presetValues(ServePreset preset) {
-    if (preset != ServePreset::SparseServe) return {QStringLiteral("nosa"), {}, {}, {}};
+    if (preset != ServePreset::SparseServe) return {QString::fromLatin1(kDefaultMethod), {}, {}, {}};
     PresetValues values;
     values.method = QStringLiteral("quest");
     values.settings = {{"bound", "cuboid-mean"}, {"block_size", "32"}, {"total_blocks", "64"}, {"skip_layers", "0"}};

@@ -37,6 +37,7 @@ struct StripRows {
     std::optional<NeedlePlace> asked;
     std::string answer;
     int promptTokens = 0;
+    bool promptKnown = true; // otherwise they are what lies before the first recorded token, however it came there
 };
 
 std::vector<TokenChip> toChips(const std::vector<TokenRow>& rows, bool generated) {
@@ -227,6 +228,9 @@ void TokenPanel::fetch() {
     fetching_ = true;
     const int runId = run->key.runId, sequence = shownSequence_, from = knownSteps_;
     const bool withPrompt = !started_;
+    // Reading a prompt gives the first token in step 0, and in a later one only where requests come and go. A recording
+    // of decode steps alone begins with a later token.
+    const bool anyStepBegins = run->row.serves();
     workspace_.query<StripRows>(
         this, "tokens", run->key,
         [=](TraceReader& reader) {
@@ -243,6 +247,8 @@ void TokenPanel::fetch() {
                     rows.promptTokens = rows.tokens.front().position;
                     const int first = std::max(0, rows.promptTokens - kPromptTail);
                     rows.prompt = reader.prompt(runId, sequence, first, rows.promptTokens - first);
+                    if (!rows.prompt.empty()) rows.promptTokens = rows.prompt.back().position + 1;
+                    rows.promptKnown = !rows.prompt.empty() || anyStepBegins || rows.tokens.front().step == 0;
                 } else {
                     rows.prompt = reader.prompt(runId, sequence);
                     rows.promptTokens = int(rows.prompt.size());
@@ -258,6 +264,7 @@ void TokenPanel::fetch() {
             if (withPrompt && rows.promptTokens > 0) {
                 strip_->setPrompt(promptChips(rows));
                 promptTokens_ = rows.promptTokens;
+                promptKnown_ = rows.promptKnown;
                 started_ = true;
             }
             answer_ = QString::fromStdString(rows.answer);
@@ -323,8 +330,10 @@ void TokenPanel::showHeading() {
     const Cursor& cursor = workspace_.cursor();
     const int generated = strip_->chipCount() - strip_->promptCount();
     QStringList parts;
-    if (promptTokens_ > 0) parts << tr("%1 prompt tokens").arg(formatCount(promptTokens_));
-    parts << tr("%1 generated").arg(formatCount(generated));
+    if (promptTokens_ > 0)
+        parts << (promptKnown_ ? tr("%1 prompt tokens") : tr("%1 tokens before")).arg(formatCount(promptTokens_));
+    if (generated > 0 || knownSteps_ == 0 || run->live) // a recording without tokens does not say how many there were
+        parts << tr("%1 generated").arg(formatCount(generated));
     // An iteration that decoded nothing, or a canvas whose forwards all read the prompt, is no prefill.
     const bool prefills = !run->row.serves() && !denoisesCanvas(run->row);
     if (knownSteps_ > 0)

@@ -141,6 +141,7 @@ private:
     bool started_ = false, fetching_ = false, again_ = false, moving_ = false;
     int followedStep_ = -1; // the step to which following last moved the cursor
     int shownSequence_ = -1, knownSteps_ = 0, promptTokens_ = 0;
+    bool promptKnown_ = true;
     QString answer_; // what was answered to a prompt that asks for a fact; empty: it asks for none
 };
 

@@ -69,7 +69,7 @@ void TunePlot::applyTheme(const Theme& theme) {
     plot_->applyTheme(theme);
     legend_->applyTheme(theme);
     measured_->setScatterStyle(QCPScatterStyle(QCPScatterStyle::ssDisc, QPen(theme.runA), QBrush(theme.runA), 7));
-    predicted_->setScatterStyle(QCPScatterStyle(QCPScatterStyle::ssCircle, QPen(theme.mutedText), Qt::NoBrush, 7));
+    predicted_->setScatterStyle(QCPScatterStyle(QCPScatterStyle::ssSquare, QPen(theme.mutedText), Qt::NoBrush, 7));
     chosen_->setScatterStyle(QCPScatterStyle(QCPScatterStyle::ssDisc, QPen(theme.ok), QBrush(theme.ok), 11));
     intervals_->setPen(QPen(theme.runA, 1));
     front_->setPen(QPen(theme.runA, 1, Qt::DotLine));

@@ -456,6 +456,7 @@ void MainWindow::makeMenus() {
     QMenu* help = menuBar()->addMenu(tr("&Help"));
     for (const char* name : {"palette", "shortcuts", "definitions"}) help->addAction(action(name));
     QAction* whatsThis = QWhatsThis::createAction(this); // Shift+F1, then a click on a widget to be explained
+    whatsThis->setIconVisibleInMenu(false);              // no other entry has one
     setShortcutGroup(whatsThis, tr("Help"));
     help->addAction(whatsThis);
     help->addSeparator();

@@ -1,4 +1,5 @@
 // Forks: the shown run goes on from the cursor's step under other settings, and is compared with itself.
+#include "ui/session/run_again.h"
 #include "ui/session/session_controller.h"
 #include "ui/widgets/fork_dialog.h"
 #include "ui/window/main_window.h"
@@ -16,6 +17,7 @@ QString MainWindow::whyNoFork() const {
     const OpenRun* run = workspace_->current();
     if (!run) return tr("No run is open.");
     if (session_.active) return tr("A session is running. Stop it or wait for its end.");
+    if (const QString unread = whyUnread(*run); !unread.isEmpty()) return unread;
     return QString::fromStdString(kvscope::whyNoFork(run->row));
 }
 

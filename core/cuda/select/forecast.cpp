@@ -49,22 +49,22 @@ public:
 
 private:
     int width() const { return context_.shape.kvHeads * context_.shape.dim; }
-
-    void project(const cuda::DeviceMatrix& heads, LayerId layer, const float* x, int n, std::uint64_t* mark) {
-        const ModelConfig& config = context_.config;
-        context_.linear->run(heads, x, config.hidden, n,
-                             {context_.weights.layers[layer].inputNorm, config.streamNormEps()},
-                             {projected_, width(), false, nullptr, nullptr}, mark);
+    cuda::Norm normOf(LayerId layer) const {
+        return {context_.weights.layers[layer].inputNorm, context_.config.streamNormEps()};
     }
+    cuda::LinearOutput projected() const { return {projected_, width(), false, nullptr, nullptr}; }
+
+    /// In a step the layer's own projections of the same input come right before.
     void forecast(const cuda::DeviceMatrix& heads, const DeviceStep& step, cuda::SelectArgs& select) {
-        project(heads, step.layer, step.x, context_.rows(), step.stage1Mark);
+        context_.linear->runAgain(heads, step.x, context_.config.hidden, context_.rows(), normOf(step.layer),
+                                  projected(), step.stage1Mark);
         select.score = cuda::SelectArgs::Score::PooledProduct;
         select.guess = {projected_, context_.tables.ropeCos, context_.tables.ropeSin, context_.tables.ropeFirst,
                         context_.config.rope.interleaved};
         select.marks.pooling = step.poolingMark;
     }
     void forecastPrompt(const cuda::DeviceMatrix& heads, const DevicePromptPiece& piece, __nv_bfloat16* to) {
-        project(heads, piece.layer, piece.x, piece.n, nullptr);
+        context_.linear->run(heads, piece.x, context_.config.hidden, piece.n, normOf(piece.layer), projected());
         cuda::GuessArgs args;
         args.rows = piece.n;
         args.heads = context_.shape.kvHeads;

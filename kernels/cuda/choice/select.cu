@@ -46,6 +46,7 @@ namespace {
 template <int kDim, class Team, bool kPlain>
 __global__ void __launch_bounds__(Team::kThreads, 512 / Team::kThreads) selectKernel(SelectArgs a, SelectPlan plan) {
     using Score = SelectArgs::Score;
+    constexpr bool kGuesses = !kPlain && kDim <= 128;
     extern __shared__ uint4 raw[];
     __shared__ SelectSmall<Team> small;
     __shared__ SelectSets<Team> sets;
@@ -91,6 +92,8 @@ __global__ void __launch_bounds__(Team::kThreads, 512 / Team::kThreads) selectKe
     const bool known = !a.oneSequence && firstUnit + kUnitWindows < windows;
     SelectState<kDim, Team> state;
     if (rank == 0) state.locate(a, at);
+    GuessedPair<kDim> guessed;
+    if constexpr (kGuesses) guessed.locate(a, at);
     UnitKeys<kDim> unitKeys;
     if (keysAhead && known) unitKeys.load(keys, firstUnit, range.end);
     waitForEarlierKernels();
@@ -133,6 +136,11 @@ __global__ void __launch_bounds__(Team::kThreads, 512 / Team::kThreads) selectKe
             exchange();
             scores.addUp(plan.group, ranks, range, small, sums);
         } else {
+            if (kGuesses && product && a.guess.projected != nullptr) { // its maxima and sums are of softmaxes alone
+                auto* const rotated = reinterpret_cast<Bf16*>(small.warps);
+                guessed.rotate(a, at, rotated);
+                q = rotated;
+            }
             scoreWindows<kDim, Team>(a, q, keys, plan.group, range, unitKeys, shared, plan.stride, small);
             if (product) {
                 meanwhile();

@@ -78,6 +78,14 @@ struct SelectMarks {
     std::uint64_t *stage1 = nullptr, *pooling = nullptr, *offloading = nullptr, *end = nullptr;
 };
 
+/// Queries that are not rotated yet, one for each KV head (Score::PooledProduct); rows as in SelectArgs.
+struct GuessedQueries {
+    const float* projected = nullptr;           // [rows, kvHeads*dim]; null: SelectArgs::q has the queries
+    const float *cos = nullptr, *sin = nullptr; // [table rows, dim/2]
+    const std::int32_t* ropeFirst = nullptr;    // [rows] table row of a sequence's position 0
+    bool interleaved = false;                   // see RotateArgs
+};
+
 struct SelectArgs {
     AttentionShape shape;
     int rows = 0;
@@ -96,6 +104,7 @@ struct SelectArgs {
         RangeBound,
         Given
     } score = Score::None;
+    GuessedQueries guess;               // with Score::PooledProduct; dim 64 or 128
     const float* givenScores = nullptr; // [rows, kvHeads, maxBlocks] with Score::Given
     bool agnostic = false;
     GroupReduce rangeReduce = GroupReduce::Sum;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/cuda/choice/select_plan.cuh"
+#include "kernels/cuda/token/rotation.cuh"
 
 namespace kvscope::cuda {
 
@@ -84,6 +85,29 @@ template <int kDim> struct QueryFragment {
     __device__ void multiply(float (&logits)[4], const uint4& k) const {
         mma16816(logits, f[0][0], f[0][1], f[0][2], f[0][3], k.x, k.y);
         mma16816(logits, f[1][0], f[1][1], f[1][2], f[1][3], k.z, k.w);
+    }
+};
+
+/// The pair of a guessed query that this thread rotates. The angles are known before the wait.
+template <int kDim> struct GuessedPair {
+    static constexpr int kHalf = kDim / 2;
+    float cos = 0, sin = 0;
+    __device__ static bool mine(const SelectArgs& a) {
+        return a.guess.projected != nullptr && int(threadIdx.x) < kHalf;
+    }
+    __device__ void locate(const SelectArgs& a, const SelectItem& at) {
+        if (!mine(a)) return;
+        const std::int64_t angle = std::int64_t(a.guess.ropeFirst[at.row] + at.position) * kHalf + int(threadIdx.x);
+        cos = a.guess.cos[angle], sin = a.guess.sin[angle];
+    }
+    /// Writes the item's query to `to`. Ends with a barrier.
+    __device__ void rotate(const SelectArgs& a, const SelectItem& at, Bf16* to) const {
+        if (mine(a)) {
+            const float* from = a.guess.projected + std::size_t(at.item) * kDim;
+            const Pair pair(a.guess.interleaved, int(threadIdx.x), kHalf);
+            rotatePair(pair, from[pair.low], from[pair.high], cos, sin, to);
+        }
+        __syncthreads();
     }
 };
 

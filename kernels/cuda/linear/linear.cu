@@ -277,6 +277,17 @@ void Linear::grow(DeviceMemory& own, Bf16*& room, std::size_t& held, std::size_t
 
 void Linear::run(const DeviceMatrix& w, const float* x, int xStride, int n, const Norm& norm, const LinearOutput& out,
                  std::uint64_t* mark) {
+    normalised_ = {};
+    run(w, x, xStride, n, norm, out, mark, false);
+}
+
+void Linear::runAgain(const DeviceMatrix& w, const float* x, int xStride, int n, const Norm& norm,
+                      const LinearOutput& out, std::uint64_t* mark) {
+    run(w, x, xStride, n, norm, out, mark, true);
+}
+
+void Linear::run(const DeviceMatrix& w, const float* x, int xStride, int n, const Norm& norm, const LinearOutput& out,
+                 std::uint64_t* mark, bool again) {
     if (n == 0 || w.rows == 0) return;
     if (w.packed != nullptr && n == 1 && w.cols <= packedFloatCols(launch_)) {
         PackedProduct p = productOf(w, out);
@@ -296,12 +307,17 @@ void Linear::run(const DeviceMatrix& w, const float* x, int xStride, int n, cons
     }
     grow(normed_, space_.normed, holds_.normed, std::size_t(n) * std::size_t(w.cols),
          "allocating the inputs of the linear layers");
-    normalise(launch_, x, xStride, n, w.cols, norm, space_.normed, mark);
-    if (w.packed != nullptr) return packed(w, space_.normed, n, out, nullptr);
-    chosen(choose(w, true, n, out), w, space_.normed, n, out, nullptr);
+    const Normalised wanted{x, norm.weight, xStride, n, w.cols, norm.eps};
+    if (!again || normalised_ != wanted) {
+        normalise(launch_, x, xStride, n, w.cols, norm, space_.normed, mark);
+        normalised_ = wanted, mark = nullptr;
+    }
+    if (w.packed != nullptr) return packed(w, space_.normed, n, out, mark);
+    chosen(choose(w, true, n, out), w, space_.normed, n, out, mark);
 }
 
 void Linear::run(const DeviceMatrix& w, const Bf16* x, int n, const LinearOutput& out, std::uint64_t* mark) {
+    normalised_ = {};
     if (n == 0 || w.rows == 0) return;
     if (w.packed != nullptr) return packed(w, x, n, out, mark);
     chosen(choose(w, false, n, out), w, x, n, out, mark);

@@ -100,6 +100,10 @@ public:
     /// W norm(x): x float [n, cols], rows `xStride` apart. mark: see stamp().
     void run(const DeviceMatrix& w, const float* x, int xStride, int n, const Norm& norm, const LinearOutput& out,
              std::uint64_t* mark = nullptr);
+    /// The same where x has not been written since the run before: if that has left the same inputs normalised, they
+    /// are used.
+    void runAgain(const DeviceMatrix& w, const float* x, int xStride, int n, const Norm& norm, const LinearOutput& out,
+                  std::uint64_t* mark = nullptr);
     /// W x: x bf16 [n, cols], contiguous.
     void run(const DeviceMatrix& w, const __nv_bfloat16* x, int n, const LinearOutput& out,
              std::uint64_t* mark = nullptr);
@@ -130,7 +134,18 @@ private:
     /// Makes the room of its own large enough. @throws Error(Device) where the caller owns the room
     void grow(DeviceMemory& own, __nv_bfloat16*& room, std::size_t& held, std::size_t wanted, const char* what);
 
+    /// What the run before has left in space_.normed.
+    struct Normalised {
+        const float *x = nullptr, *weight = nullptr;
+        int xStride = 0, n = 0, cols = 0;
+        float eps = 0;
+        bool operator==(const Normalised&) const = default;
+    };
+    void run(const DeviceMatrix& w, const float* x, int xStride, int n, const Norm& norm, const LinearOutput& out,
+             std::uint64_t* mark, bool again);
+
     Launch launch_;
+    Normalised normalised_;
     LinearNeeds holds_; // what the work space has room for
     LinearSpace space_;
     const bool owns_; // the work space is this object's own

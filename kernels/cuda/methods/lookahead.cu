@@ -43,10 +43,7 @@ template <int kDim> __global__ void __launch_bounds__(kThreads) guessKernel(Gues
 #pragma unroll
     for (int i = 0; i < kMine; ++i) {
         const int c = lane + i * kWarp;
-        const float cos = a.cos[angles + c], sin = a.sin[angles + c];
-        const Pair pair(a.interleaved, c, kHalf);
-        to[pair.low] = __float2bfloat16(low[i] * cos - high[i] * sin);
-        to[pair.high] = __float2bfloat16(high[i] * cos + low[i] * sin);
+        rotatePair(Pair(a.interleaved, c, kHalf), low[i], high[i], a.cos[angles + c], a.sin[angles + c], to);
     }
 }
 

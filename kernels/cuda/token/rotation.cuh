@@ -12,6 +12,12 @@ struct Pair {
         : low(interleaved ? 2 * c : c), high(interleaved ? 2 * c + 1 : c + half) {}
 };
 
+/// Writes a head's rotated pair c.
+__device__ inline void rotatePair(const Pair& pair, float low, float high, float cos, float sin, __nv_bfloat16* to) {
+    to[pair.low] = __float2bfloat16(low * cos - high * sin);
+    to[pair.high] = __float2bfloat16(high * cos + low * sin);
+}
+
 /// 1/sqrt(mean(x^2) + eps) of one head, by one warp.
 __device__ inline float inverseNorm(const float* x, int dim, float eps) {
     float sum = 0;

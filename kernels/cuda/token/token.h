@@ -54,7 +54,8 @@ struct AppendArgs : RotateArgs {
     /// slot counts from headFirst. Null: the newest block lies at its id.
     const std::int32_t *listSlot = nullptr, *listCount = nullptr; // [rows, kvHeads, capacity], [rows, kvHeads]
     int capacity = 0;
-    bool valuesByToken = false;                           // in the blocks: [blockSize][dim]
+    bool newestOnly = false;    // `blocks` holds only the newest block of each head, [rows*kvHeads]
+    bool valuesByToken = false; // in the blocks: [blockSize][dim]
     __nv_bfloat16 *newKey = nullptr, *newValue = nullptr; // [rows, kvHeads, dim]
     std::uint64_t* marks[2] = {};                         // rope, compression
 };

@@ -30,11 +30,17 @@ struct TokenPlace {
             value = a.newValue + std::size_t(head) * dim;
             return;
         }
-        const int at = a.listSlot != nullptr ? a.listSlot[head * a.capacity + a.listCount[head] - 1] : position / bs;
-        Bf16* block = a.blocks + std::size_t(a.headFirst[head] + at) * blockElements(bs, dim);
+        Bf16* block = a.blocks + std::size_t(blockOf(a, head, position / bs)) * blockElements(bs, dim);
         key = block + position % bs * dim;
         value = block + std::size_t(bs) * dim + position % bs * (a.valuesByToken ? dim : 1);
         valueStride = a.valuesByToken ? 1 : bs;
+    }
+
+private:
+    __device__ static std::int64_t blockOf(const AppendArgs& a, int head, int newest) {
+        if (a.newestOnly) return head;
+        return a.headFirst[head] +
+               (a.listSlot != nullptr ? a.listSlot[head * a.capacity + a.listCount[head] - 1] : newest);
     }
 };
 

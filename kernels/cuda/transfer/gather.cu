@@ -7,14 +7,15 @@
 namespace kvscope::cuda {
 namespace {
 
-template <class Rings> __global__ void __launch_bounds__(512) gatherKernel(GatherArgs a, int blockBytesTotal) {
+template <class Rings> __global__ void __launch_bounds__(512) gatherKernel(GatherArgs a, BlockPieces pieces) {
     using Part = GatherArgs::Part;
 #if __CUDA_ARCH__ >= 900
     extern __shared__ __align__(128) char stages[];
-    __shared__ __align__(8) std::uint64_t barriers[Rings::kDrivers * Rings::kStages];
+    __shared__ RingMemory<Rings> memory;
     letNextKernelStart();
-    waitForEarlierKernels();
     if (threadIdx.x % kWarp != 0) return;
+    CopyRing<Rings> ring(stages, memory, int(threadIdx.x) / kWarp);
+    waitForEarlierKernels();
     const unsigned loads = a.part == Part::WriteBacks ? 0 : a.moves.counts[0],
                    writes = a.part == Part::Loads ? 0 : a.moves.counts[1];
     if (blockIdx.x == 0 && threadIdx.x == 0) {
@@ -22,10 +23,7 @@ template <class Rings> __global__ void __launch_bounds__(512) gatherKernel(Gathe
         if (a.recordCounts != nullptr && a.part != Part::WriteBacks) a.recordCounts[0] = loads;
         if (a.recordCounts != nullptr && a.part != Part::Loads) a.recordCounts[1] = writes;
     }
-    if (loads + writes > 0) {
-        CopyRing<Rings> ring(stages, barriers, int(threadIdx.x) / kWarp);
-        moveBlocks(ring, a, loads, writes, blockBytesTotal);
-    }
+    moveBlocks(ring, a, loads, writes, pieces);
     stampLatest(a.endMark);
 #else
     // Plain 16-byte loads, four in flight per thread.
@@ -38,13 +36,13 @@ template <class Rings> __global__ void __launch_bounds__(512) gatherKernel(Gathe
         if (a.recordCounts != nullptr && a.part != Part::WriteBacks) a.recordCounts[0] = loads;
         if (a.recordCounts != nullptr && a.part != Part::Loads) a.recordCounts[1] = writes;
     }
-    const int words = blockBytesTotal / 16;
+    const int words = pieces.blockBytes / 16;
     for (std::uint32_t m = blockIdx.x; m < all; m += gridDim.x) {
         const bool load = m < loads;
         const BlockMove move = load ? a.moves.loads[m] : a.moves.writeBacks[m - loads];
         const char* store = reinterpret_cast<const char*>(a.store) +
-                            std::size_t(move.store) * unsigned(a.moves.storeUnits > 1 ? kStoreUnit : blockBytesTotal);
-        char* slot = reinterpret_cast<char*>(a.pool) + std::size_t(move.slot) * blockBytesTotal;
+                            std::size_t(move.store) * unsigned(a.moves.storeUnits > 1 ? kStoreUnit : pieces.blockBytes);
+        char* slot = reinterpret_cast<char*>(a.pool) + std::size_t(move.slot) * unsigned(pieces.blockBytes);
         const uint4* from = reinterpret_cast<const uint4*>(load ? store : slot);
         uint4* to = reinterpret_cast<uint4*>(load ? slot : const_cast<char*>(store));
 #pragma unroll 4
@@ -70,7 +68,7 @@ template <class Rings> void launchGather(const Launch& how, const GatherArgs& ar
         leaveRoom(kernel, kName);
     else if (bulk)
         leaveCache(kernel, kName);
-    launch(how, grid, kernel, "moving KV blocks", args, int(blockBytes(args.shape)));
+    launch(how, grid, kernel, "moving KV blocks", args, BlockPieces(args.bytesOfBlock()));
 }
 
 } // namespace

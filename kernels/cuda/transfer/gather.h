@@ -29,6 +29,10 @@ struct GatherArgs {
     const std::uint64_t *ready = nullptr, *begin = nullptr;
     SelectionHead* late = nullptr; // [rows*kvHeads]
     int slots = 0;                 // slots of a head; needed with `late` and `newest`
+    /// Bytes of a block on the host and in a slot, where both hold full blocks in a format of their own; 0: bf16
+    /// blocks.
+    int formatBytes = 0;
+    int bytesOfBlock() const { return formatBytes > 0 ? formatBytes : int(blockBytes(shape)); }
 };
 
 /// Moves the listed blocks through rings of bulk copies in shared memory: loads from the host store into slots,

@@ -163,29 +163,17 @@ constexpr int kGatherThreads = 256;
 constexpr int kWritingBlocks = 12;
 static_assert(Rings::kDrivers * kWarp <= kGatherThreads);
 
-/// A block of the format as pieces of a ring, all of the same size but the last.
-struct BlockPieces {
-    int blockBytes, count, bytes;
-    explicit BlockPieces(const KvFormat& format)
-        : blockBytes(int(format.blockBytes())), count((blockBytes + kStageBytes - 1) / kStageBytes),
-          bytes(((blockBytes + count - 1) / count + 127) / 128 * 128) {}
-};
-
 #if __CUDA_ARCH__ >= 900
 /// Copies every loaders-th piece of the listed loads, beginning with piece `loader`. One thread calls this.
-__device__ void loadPieces(const GatherArgs& a, const BlockPieces& pieces, std::uint32_t blocks, std::int64_t loader,
-                           std::int64_t loaders, CopyRing<Rings>& ring) {
-    const std::int64_t all = std::int64_t(blocks) * pieces.count;
+__device__ void loadPieces(const GatherArgs& a, const BlockPieces& pieces, std::uint32_t blocks, int loader,
+                           int loaders, CopyRing<Rings>& ring) {
+    const int all = int(blocks) * pieces.count;
     if (loader >= all) return;
-    const auto pieceAt = [&](std::int64_t turn) -> CopyPiece {
-        const std::int64_t index = loader + turn * loaders, at = index / pieces.count;
-        const int within = int(index - at * pieces.count) * pieces.bytes;
-        const BlockMove move = a.moves.loads[at];
-        return {reinterpret_cast<const char*>(a.store) + move.store * pieces.blockBytes + within,
-                reinterpret_cast<char*>(a.pool) + move.slot * pieces.blockBytes + within,
-                unsigned(min(pieces.bytes, pieces.blockBytes - within))};
+    const auto pieceAt = [&](int turn) {
+        const int index = loader + turn * loaders, block = index / pieces.count;
+        return pieceOf(a.moves.loads[block], index - block * pieces.count, true, a, pieces);
     };
-    ring.move((all - loader + loaders - 1) / loaders, pieceAt, [](std::int64_t) {});
+    ring.move((all - loader + loaders - 1) / loaders, pieceAt, [](int) {});
 }
 #endif
 
@@ -208,12 +196,11 @@ __global__ void __launch_bounds__(kGatherThreads, 1)
     if (writer < 0) {
 #if __CUDA_ARCH__ >= 900
         extern __shared__ __align__(128) char stages[];
-        __shared__ __align__(8) std::uint64_t barriers[Rings::kDrivers * Rings::kStages];
+        __shared__ RingMemory<Rings> memory;
         const int driver = int(threadIdx.x) / kWarp;
         if (threadIdx.x % kWarp == 0 && driver < Rings::kDrivers && loads > 0) {
-            CopyRing<Rings> ring(stages, barriers, driver);
-            loadPieces(a, pieces, loads, std::int64_t(driver) * loading + blockIdx.x,
-                       std::int64_t(Rings::kDrivers) * loading, ring);
+            CopyRing<Rings> ring(stages, memory, driver);
+            loadPieces(a, pieces, loads, driver * loading + int(blockIdx.x), Rings::kDrivers * loading, ring);
         }
 #else
         // Plain 16-byte loads, four in flight per thread.
@@ -289,7 +276,7 @@ void gatherQuantised(const Launch& how, const GatherArgs& args, const KvFormat& 
         }
         launch(how,
                {dim3(unsigned(loading + kWritingBlocks)), dim3(kGatherThreads), how.clusters ? kRingBytes<Rings> : 0},
-               kernel, "moving KV blocks", args, format, BlockPieces(format), loading);
+               kernel, "moving KV blocks", args, format, BlockPieces(int(format.blockBytes())), loading);
     });
 }
 

@@ -16,9 +16,13 @@ struct TransferFlags {
 /// For each of the layers [first, layers) the loop waits until the layer is listed, does its loads, and then the
 /// write-backs of the layer before, whose token is in its block by then. listed[layers] says that the last layer's
 /// token is in its block.
+/// A thread that has asked for all of its pieces of a layer asks for pieces of the next layer, if that is listed, while
+/// the last ones of this layer are under way: the link idles at no layer's end.
 struct TransferLoopArgs {
     const GatherArgs* gathers = nullptr; // [layers] device memory
-    int first = 0, layers = 0, blockSize = 0, dim = 0;
+    int first = 0, layers = 0;
+    int blockBytes = 0;     // of all layers
+    bool writesBack = true; // false: another kernel makes the write-backs, and reports them
     std::uint32_t step = 0; // the number of this step, counted from 1: listed of this step's layers reaches it
     TransferFlags flags;
 };
@@ -32,8 +36,10 @@ void runTransferLoop(const Launch& launch, const TransferLoopArgs& args, int blo
 bool kernelsRunTogether(const Launch& one, const Launch& other, const TransferFlags& flags);
 
 /// A kernel between two others of the step: says that the list of layer `listed` is there, then waits until the loop
-/// with `blocks` thread blocks has done the loads of layer `awaited`. -1: no such layer.
-void handOver(const Launch& launch, const TransferFlags& flags, int listed, int awaited, int blocks,
+/// with `blocks` thread blocks has done the loads of layer `awaited`. -1: no such layer. loopRuns: an earlier kernel of
+/// the step has awaited a layer, so that all of the loop's thread blocks have found room; then the next kernel may take
+/// its own while this one waits.
+void handOver(const Launch& launch, const TransferFlags& flags, int listed, int awaited, int blocks, bool loopRuns,
               std::uint64_t* readyMark);
 
 } // namespace kvscope::cuda

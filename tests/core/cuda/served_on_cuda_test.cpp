@@ -516,6 +516,29 @@ TEST_F(RowsOnCuda, TakeWhatTheyDeclareAndLeaveNothing) {
     }
 }
 
+/// A simulated server that reserved less would admit more requests than this one, and find a capacity that it has not.
+TEST_F(RowsOnCuda, ReserveWhatASimulatedServerReserves) {
+    constexpr int kPrompt = 9000, kAnswer = 5;
+    for (const bool offload : {false, true}) {
+        EngineObserver nobody;
+        ParameterValues knobs = schedulerDefaults();
+        knobs.set(schedulerParameters(), "offload", offload ? "true" : "false");
+        const EngineOptions options = engineOptions("nosa", knobs);
+        Engine engine(embedded(), options, nobody);
+        const MemoryShape& shape = engine.costs().shape;
+        EXPECT_GT(shape.rowBytes + shape.rowBytesPerToken, 0) << "a row has more than keys, values and an index";
+        Submission request;
+        request.prompt = test::randomPrompt(kPrompt, 3);
+        request.maxTokens = kAnswer;
+        engine.submit(std::move(request));
+        ASSERT_TRUE(engine.iterate());
+        const auto simulated = shape.needsOf(options.scheduler, kPrompt, kAnswer).deviceBytes;
+        const auto reserved = engine.table().ledger().of(0).device;
+        constexpr double kPages = 2 * (2 << 20); // of the driver, to which each of the three numbers was rounded up
+        EXPECT_NEAR(double(simulated), double(reserved), kPages) << "offload " << offload;
+    }
+}
+
 /// Small enough for a memory checker: rows of a method that is data and of one with a selector, eager and as a graph.
 TEST_F(RowsOnCuda, ServeASmallWorkload) {
     for (const char* name : {"nosa", "sparda", "double-sparsity"}) {

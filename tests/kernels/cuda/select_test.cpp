@@ -4,11 +4,13 @@
 #include "tests/kernels/cuda/device.h"
 
 #include "kernels/cuda/choice/select.h"
+#include "kernels/cuda/methods/lookahead.h"
 #include "kernels/cuda/token/token.h"
 #include "kernels/selection.h"
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <numeric>
 #include <set>
@@ -219,6 +221,70 @@ TEST_F(CudaTest, SelectionTakesAReadyChoice) {
         EXPECT_EQ(counts.read(), (std::vector<std::uint32_t>{misses, full}));
         for (auto& at : position) ++at;
     }
+}
+
+/// Queries of a Forecast that the selection rotates give the choice and the scores of queries that came rotated, to the
+/// last bit.
+TEST_F(CudaTest, SelectionRotatesGuessedQueries) {
+    constexpr int kRows = 3, kKvHeads = 2, kHeads = kRows * kKvHeads, kBlockSize = 64, kCapacity = 24, kAngles = 400;
+    for (const int dim : {64, 128})
+        for (const bool interleaved : {false, true})
+            for (const int maxBlocks : {30, 300, 700}) {
+                SCOPED_TRACE(::testing::Message()
+                             << dim << (interleaved ? " interleaved, " : ", ") << maxBlocks << " blocks");
+                const int windows = maxBlocks * 4, table = maxBlocks * kBlockSize + kAngles;
+                const std::vector<std::int32_t> position{uniform(0, 999), maxBlocks * kBlockSize - 2,
+                                                         uniform(1000, 1900)},
+                    ropeFirst{0, uniform(1, kAngles), uniform(1, kAngles)};
+                std::vector<std::int64_t> first;
+                for (int h = 0; h < kHeads; ++h) first.push_back(std::int64_t(h) * windows);
+                const OnDevice<float> projected(floats(std::size_t(kHeads * dim))),
+                    cosines(floats(std::size_t(table * dim / 2))), sines(floats(std::size_t(table * dim / 2)));
+                const OnDevice<Half> keys(halves(std::size_t(kHeads * windows) * std::size_t(dim))),
+                    rotated(std::size_t(kHeads * dim));
+                const OnDevice<std::int32_t> dposition(position), dropeFirst(ropeFirst);
+                const OnDevice<std::uint8_t> active(std::vector<std::uint8_t>{1, 1, 1});
+                const OnDevice<std::int64_t> dfirst(first);
+                GuessArgs guess;
+                guess.rows = kRows, guess.heads = kKvHeads, guess.dim = dim;
+                guess.projected = projected.get();
+                guess.cos = cosines.get(), guess.sin = sines.get();
+                guess.ropeFirst = dropeFirst.get(), guess.position = dposition.get();
+                guess.interleaved = interleaved;
+                guess.q = rotated.bf16();
+                rotateGuess(launch, guess);
+                const auto choice = [&](bool rotates) {
+                    const OnDevice<std::int32_t> blocks(std::size_t(kHeads * kCapacity)),
+                        count(static_cast<std::size_t>(kHeads));
+                    const OnDevice<float> scores(std::size_t(kHeads * kCapacity));
+                    SelectArgs a;
+                    a.shape = {8, kKvHeads, dim, kBlockSize};
+                    a.rows = kRows;
+                    a.position = dposition.get();
+                    a.active = active.get();
+                    a.index.pooledKeys = keys.bf16();
+                    a.index.windowFirst = dfirst.get();
+                    a.maxBlocks = maxBlocks;
+                    a.score = SelectArgs::Score::PooledProduct;
+                    if (rotates)
+                        a.guess = {projected.get(), cosines.get(), sines.get(), dropeFirst.get(), interleaved};
+                    else
+                        a.q = rotated.bf16();
+                    a.budget = {1, 2, true, 20, 0};
+                    a.unseen = 1;
+                    a.capacity = kCapacity;
+                    a.list = {blocks.get(), nullptr, count.get()};
+                    a.record.scores = scores.get();
+                    selectBlocksOnDevice(launch, a);
+                    check(cudaStreamSynchronize(launch.stream), "testing");
+                    std::vector<std::uint32_t> bits;
+                    for (const float score : scores.read()) bits.push_back(std::bit_cast<std::uint32_t>(score));
+                    return std::tuple(count.read(), blocks.read(), bits);
+                };
+                const auto want = choice(false);
+                EXPECT_EQ(choice(true), want);
+                EXPECT_EQ(std::get<0>(want)[kKvHeads], kCapacity);
+            }
 }
 
 TEST_F(CudaTest, GatherMovesEveryByteBothWays) {

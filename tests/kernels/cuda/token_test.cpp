@@ -17,7 +17,8 @@ struct TokenCase {
     bool interleaved, normed, resident;
     int cols = 0; // of the projections; 0: they are made already
     bool biased = false, listed = false, byToken = false;
-    int inputs = 1; // projected together
+    int inputs = 1;          // projected together
+    bool newestOnly = false; // blocks are the newest ones alone
     int rows() const { return cols > 0 ? inputs : 2; }
     bool scored() const { return !biased; }
 };
@@ -28,6 +29,7 @@ void PrintTo(const TokenCase& c, std::ostream* out) {
         *out << ", from " << c.inputs << " x " << c.cols << " inputs" << (c.biased ? ", biased" : "")
              << (c.listed ? ", listed" : "");
     if (c.byToken) *out << ", values by token";
+    if (c.newestOnly) *out << ", newest blocks";
 }
 
 /// A layer's projections, and what they make of an input in float64.
@@ -192,6 +194,7 @@ void CudaToken::decode() {
     a.newKey = newKey.bf16();
     a.newValue = newValue.bf16();
     a.valuesByToken = c_.byToken;
+    a.newestOnly = c_.newestOnly;
     for (int step = 0; step < kSteps; ++step) {
         const auto input = floats(std::size_t(c_.cols * c_.inputs));
         Step& now = steps_.emplace_back();
@@ -251,7 +254,8 @@ TEST_P(CudaToken, KeysAndValuesGoToTheirPlaces) {
             SCOPED_TRACE(::testing::Message() << "step " << step << ", head " << h);
             const Step& now = steps_[std::size_t(step)];
             const float* const value = valuesOf(now, h) + h % kKvHeads * c_.dim;
-            const std::size_t block = std::size_t(h * blocksOfHead() + slotOf(step / bs)) * blockElements(bs, c_.dim);
+            const int at = c_.newestOnly ? h : h * blocksOfHead() + slotOf(step / bs);
+            const std::size_t block = std::size_t(at) * blockElements(bs, c_.dim);
             for (int i = 0; i < c_.dim; ++i) {
                 const Half stored = now.value[std::size_t(h * c_.dim + i)];
                 if (c_.cols > 0)
@@ -320,7 +324,10 @@ INSTANTIATE_TEST_SUITE_P(
         TokenCase{64, 3, 64, 32, 16, false, false, false, 2048, false, false, false, 2},
         TokenCase{64, 1, 16, 32, 16, false, false, true, 1024, true, false, false, 7},
         TokenCase{64, 1, 16, 8, 4, true, false, true, 2592, false, false, false, 8},
-        TokenCase{64, 4, 32, 16, 16, true, false, true, 512, false, true, true, 4}));
+        TokenCase{64, 4, 32, 16, 16, true, false, true, 512, false, true, true, 4},
+        TokenCase{128, 16, 64, 32, 16, false, false, true, 0, false, false, false, 1, true},
+        TokenCase{64, 3, 16, 8, 4, true, false, true, 512, false, false, false, 1, true},
+        TokenCase{64, 2, 32, 8, 4, false, false, true, 1024, false, false, false, 5, true}));
 
 /// Sequences of different lengths, one of which has ended: what is projected together goes where the kernel for
 /// projected tokens, which the tests above compare with float64, puts it.

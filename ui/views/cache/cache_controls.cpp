@@ -142,7 +142,8 @@ void CacheControls::makeTable(QVBoxLayout* column) {
     table_->horizontalHeader()->setHighlightSections(false);
     table_->horizontalHeader()->setMinimumSectionSize(40);
     table_->horizontalHeader()->setSectionResizeMode(QHeaderView::Stretch);
-    table_->horizontalHeader()->setSectionResizeMode(Title, QHeaderView::ResizeToContents);
+    for (const Column whole : {Title, Change}) // "−33.3 points" was cut
+        table_->horizontalHeader()->setSectionResizeMode(whole, QHeaderView::ResizeToContents);
     table_->setSizePolicy(QSizePolicy::Preferred, QSizePolicy::Fixed);
     column->addWidget(table_);
 }

@@ -205,11 +205,11 @@ protected:
     }
 
 private:
-    /// Components, then the step; the exposed transfer is no part of the sum and stands last.
+    /// Components, then the step; the exposed transfer, where it is known, is no part of the sum and stands last.
     static std::vector<ComponentDelta> rowsOf(const Comparison& comparison) {
         std::vector<ComponentDelta> rows = comparison.components;
         rows.push_back(comparison.step);
-        rows.push_back(comparison.exposed);
+        if (!std::isnan(comparison.exposed.aNs)) rows.push_back(comparison.exposed);
         return rows;
     }
     static QString time(double ns) { return formatValue(Unit::Nanoseconds, ns); }

@@ -333,15 +333,22 @@ private:
                      ? tr(" In brackets: by how much the block's score exceeds the lowest one that its list chose; "
                           "near 0, rounding decides.")
                      : tr(" No scores were recorded that say how near these blocks were to the others.");
+        // Ids of blocks with different numbers of tokens are not of the same places.
+        const QString ownOnes = a_.row.blockSize == b_.row.blockSize
+                                    ? tr("Only A selects the blocks %1; only %2 selects %3.")
+                                          .arg(blocks(s.onlyA, s.gapsA), letter_, blocks(s.onlyB, s.gapsB))
+                                    : tr("It counts tokens: A's blocks have %1 and %2's %3. Blocks of A without a "
+                                         "token that %2 selects: %4; "
+                                         "blocks of %2 without one that A selects: %5.")
+                                          .arg(formatCount(a_.row.blockSize), letter_, formatCount(b_.row.blockSize),
+                                               blocks(s.onlyA, s.gapsA), blocks(s.onlyB, s.gapsB));
         selections_->setText(tr("<b>The first selection that differs</b> is that of %1, layer %2, KV head %3%4: "
-                                "Jaccard %5. Only A selects "
-                                "the blocks %6; only %7 selects %8.%9")
+                                "Jaccard %5. %6%7")
                                  .arg(stepName(s.pair.a))
                                  .arg(s.layer)
                                  .arg(s.kvHead)
                                  .arg(sequences() > 1 ? tr(" of sequence %1").arg(s.sequence) : QString(),
-                                      formatValue(Unit::Fraction, s.jaccard), blocks(s.onlyA, s.gapsA), letter_,
-                                      blocks(s.onlyB, s.gapsB), order));
+                                      formatValue(Unit::Fraction, s.jaccard), ownOnes, order));
     }
 
     int sequences() const { return std::min(a_.row.sequences, b_.row.sequences); }

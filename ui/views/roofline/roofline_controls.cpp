@@ -181,8 +181,9 @@ void RooflineControls::fillMethods() {
     for (const MethodEntry& method : methods())
         if (method.name != "full")
             method_->addItem(QString::fromStdString(method.title), QString::fromStdString(method.name));
-    const int same = method_->findData(before.isEmpty() ? QStringLiteral("nosa") : before);
-    method_->setCurrentIndex(std::max(0, same >= 0 ? same : method_->findData(QStringLiteral("nosa"))));
+    const QString usual = QString::fromLatin1(kDefaultMethod);
+    const int same = method_->findData(before.isEmpty() ? usual : before);
+    method_->setCurrentIndex(std::max(0, same >= 0 ? same : method_->findData(usual)));
 }
 
 void RooflineControls::fillGpus() {

@@ -267,8 +267,9 @@ private:
                 try {
                     answer.run = measuredSteps(reader, key.runId);
                 } catch (const Error& error) {
-                    // A run without a decode step or of an unknown method has no point; other errors are the reader's.
-                    if (error.kind != ErrorKind::BadInput) throw;
+                    // A run without a decode step, of an unknown method, of a server or of a diffusion model has no
+                    // point; other errors are the reader's.
+                    if (error.kind != ErrorKind::BadInput && error.kind != ErrorKind::Unsupported) throw;
                     answer.why = QString::fromStdString(oneLine(error));
                 }
                 return answer;

@@ -496,7 +496,7 @@ QString CapacityView::describe(Place place) const {
     if (*bound > 0 && result.iterations > 0)
         parts << tr("%1 of the plans bound by %2")
                      .arg(formatValue(Unit::Percent, 100 * double(*bound) / double(result.iterations)),
-                          QLatin1String(nameOf(serve::Limit(bound - result.limitedBy.begin()))));
+                          servingLimit(QLatin1String(nameOf(serve::Limit(bound - result.limitedBy.begin())))));
     QString text = tr("Simulated, %1, %2: %3.")
                        .arg(settings_[place.setting].name, valueText(value), parts.join(QStringLiteral(", ")));
     if (!result.promisesTtft())

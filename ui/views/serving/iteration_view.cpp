@@ -110,7 +110,7 @@ QString IterationView::tooltipAt(int panel, QPointF at) {
         add(tr("Working sets"), servingBytes(double(iteration->workingSetBytes)));
         add(tr("Room for them"), servingBytes(double(iteration->availableBytes)));
         if (iteration->surprises > 0) add(tr("Blocks outside of them"), formatCount(iteration->surprises));
-        add(tr("Plan bound by"), QString::fromStdString(iteration->limitedBy));
+        add(tr("Plan bound by"), servingLimit(QString::fromStdString(iteration->limitedBy)));
     }
     return lines.isEmpty() ? QString() : QStringLiteral("<table>%1</table>").arg(lines.join(QString()));
 }

@@ -14,6 +14,7 @@ QCPGraph* ServingStrip::curveIn(QCPAxisRect& panel) {
 
 QString servingTime(double ns) { return formatValue(Unit::Nanoseconds, ns); }
 QString servingBytes(double count) { return formatValue(Unit::Bytes, count); }
+QString servingLimit(QString id) { return id.replace(QLatin1Char('_'), QLatin1Char(' ')); }
 
 QColor faint(QColor colour, double opacity) {
     colour.setAlphaF(float(opacity));

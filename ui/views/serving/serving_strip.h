@@ -71,6 +71,8 @@ std::unique_ptr<ServingStrip> makeLinkRateStrip();
 /// "1.23 ms", "4 KiB": as everywhere in the view.
 QString servingTime(double ns);
 QString servingBytes(double count);
+/// What bound a plan (v_iteration.limited_by), in words: "working sets".
+QString servingLimit(QString id);
 /// The colour with this opacity.
 QColor faint(QColor colour, double opacity);
 

@@ -124,7 +124,7 @@ void ServingView::makePickers() {
     window_ = addPicker(QStringLiteral("latencyWindow"), tr("Latencies of the last"),
                         tr("The time over which latencies are taken: a longer one makes their curves smoother"));
     for (const int seconds : kWindowSeconds)
-        window_->addItem(seconds == 0   ? tr("1/20 of the run")
+        window_->addItem(seconds == 0   ? tr("1/20 of the run, 1 s or more")
                          : seconds < 60 ? tr("%1 s").arg(seconds)
                                         : tr("%1 min").arg(seconds / 60),
                          seconds);
@@ -151,11 +151,13 @@ QString ServingView::note() const {
     if (data().rows.requests.empty()) return healthNote();
     const auto late = std::int64_t(data().rows.late.size());
     const auto count = std::int64_t(data().rows.requests.size());
+    const bool whole = data().windowNs >= data().end();
     QString text =
-        tr("%1, %2 iterations. Times begin at the intended arrival. Latencies are those of the last %3. %4 Click a "
+        tr("%1, %2 iterations. Times begin at the intended arrival. Latencies are those of %3. %4 Click a "
            "token to see why it came when it came.")
             .arg(count == 1 ? tr("1 request") : tr("%1 requests").arg(formatCount(count)),
-                 formatCount(std::int64_t(data().rows.iterations.size())), servingTime(data().windowNs),
+                 formatCount(std::int64_t(data().rows.iterations.size())),
+                 whole ? tr("the whole run until then") : tr("the last %1").arg(servingTime(data().windowNs)),
                  late == 0   ? tr("No token came later than its request's bound.")
                  : late == 1 ? tr("One token came later than its request's bound.")
                              : tr("%1 tokens came later than their requests' bounds.").arg(formatCount(late)));

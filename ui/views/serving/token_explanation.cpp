@@ -66,9 +66,10 @@ QString describeIteration(const IterationRow& iteration, const std::vector<Membe
                                        .arg(formatCount(member.request), formatCount(member.misses),
                                             servingBytes(double(member.h2dBytes))));
     }
-    const QString bound = iteration.limitedBy == "none"
-                              ? View::tr("nothing bound its plan")
-                              : View::tr("its plan was bound by %1").arg(QString::fromStdString(iteration.limitedBy));
+    const QString bound =
+        iteration.limitedBy == "none"
+            ? View::tr("nothing bound its plan")
+            : View::tr("its plan was bound by %1").arg(servingLimit(QString::fromStdString(iteration.limitedBy)));
     return View::tr("Iteration %1 took %2, predicted %3; %4: %5.")
         .arg(formatCount(iteration.iteration), servingTime(double(iteration.durationNs)),
              servingTime(double(iteration.predictedNs)), bound,

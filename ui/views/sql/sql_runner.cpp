@@ -150,8 +150,8 @@ void SqlRunner::exportCsv(const QString& sql, const SqlParameters& parameters, c
         const std::size_t rows = session->writeCsv(
             text, parameters,
             [&](std::string_view part) {
-                if (!file.stream().write(part.data(), std::streamsize(part.size())))
-                    throw Error(ErrorKind::Storage, "cannot write " + path.toStdString(), "the disk may be full");
+                file.stream().write(part.data(), std::streamsize(part.size()));
+                file.requireWritten();
             },
             [&](std::size_t count) {
                 if (told.elapsed() < 100) return;

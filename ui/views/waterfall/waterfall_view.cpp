@@ -50,7 +50,21 @@ QString withMinus(QString number) {
     return number.startsWith(QLatin1Char('-')) ? number.replace(0, 1, QChar(0x2212)) : number;
 }
 
-QString time(double ns) { return withMinus(formatValue(Unit::Nanoseconds, ns)); }
+/// As in the sentence above the bars: a time from a millisecond on is in ms there, and stands in ms here.
+QString time(double ns) {
+    const double size = std::abs(ns);
+    const auto inUnit = [&](double one, const char16_t* name) {
+        return withMinus(QStringLiteral("%1 %2").arg(QString::number(ns / one, 'g', 3), QString::fromUtf16(name)));
+    };
+    if (size < 999.5) return withMinus(formatValue(Unit::Nanoseconds, ns));
+    if (size < 999.5e3) return inUnit(1e3, u"µs");
+    return size < 999.5e6 ? inUnit(1e6, u"ms") : inUnit(1e9, u"s");
+}
+
+/// With one digit behind the point, so that those of all bars compare at a glance.
+QString percent(double part, double all) {
+    return withMinus(QStringLiteral("%1 %").arg(all > 0 ? 100 * part / all : 0, 0, 'f', 1));
+}
 
 class WaterfallView final : public PlotView {
     Q_OBJECT
@@ -290,9 +304,6 @@ private:
         const double all = shown_->measuredNs(), predicted = shown_->predictedNs.value_or(0);
         std::vector<WaterfallPlottable::Row> rows;
         QStringList names;
-        const auto percent = [&](double ns) {
-            return withMinus(formatValue(Unit::Percent, all > 0 ? 100 * ns / all : 0));
-        };
         if (shown_->predictedNs) {
             WaterfallPlottable::Row row;
             for (const WaterfallBar& bar : shown_->bars)
@@ -308,7 +319,7 @@ private:
             row.from = at;
             row.parts.emplace_back(bar.lossNs(), colourOf(bar, theme));
             row.hatched = bar.kind == LossKind::Unexplained;
-            row.value = QStringLiteral("%1  ·  %2").arg(time(bar.lossNs()), percent(bar.lossNs()));
+            row.value = QStringLiteral("%1  ·  %2").arg(time(bar.lossNs()), percent(bar.lossNs(), all));
             at += bar.lossNs();
             furthest = std::max(furthest, at);
             rows.push_back(std::move(row));
