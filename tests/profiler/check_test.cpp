@@ -486,6 +486,17 @@ TEST_F(Check, FindsNothingInAServingRunWithoutSteps) {
     EXPECT_EQ(listed(checkTrace(TraceReader(file))), "");
 }
 
+/// The format's page leaves open which of the two a writer puts where nothing is selected.
+TEST_F(Check, KeptOfAPrefillIsNoneOrNothing) {
+    ASSERT_EQ(test::value(file, "SELECT sum(selected) FROM layer_step WHERE (id >> 10) & 0x1FFFFFF = 0"), "0");
+    for (const char* kept : {"0", "NULL"}) {
+        change(std::string("UPDATE step SET kept = ") + kept + " WHERE id & 0x1FFFFFF = 0");
+        EXPECT_EQ(listed(checkTrace(TraceReader(file))), "") << kept;
+    }
+    change("UPDATE step SET kept = 3 WHERE id & 0x1FFFFFF = 0");
+    EXPECT_THAT(broken(), Contains("step-sum-kept"));
+}
+
 TEST_F(Check, AppliesRulesOnlyToWhatTheRunKnows) {
     change("UPDATE step SET hits = 0, misses = 0; UPDATE layer_step SET hits = 0, misses = 0;"
            "UPDATE selection SET hits = 0, misses = 0");
