@@ -9,7 +9,8 @@ it run in a process of their own. So does a test that takes longer than its time
 Usage: tools/run_tests.py BUILD_FOLDER COUNTS_FILE [ctest options]
 COUNTS_FILE gets one line: how many passed, failed, were skipped. BUILD_FOLDER/test_times.txt gets the seconds of every test
 that ended, slowest first; the next run takes them from there and begins with the batches that take longest, so that no core is
-idle at the end. A test without a time counts as long when it has the label slow. The exit status is 1 when a test failed.
+idle at the end. With ctest options the times of other tests stay in the file. A test without a time counts as long when it has
+the label slow. The exit status is 1 when a test failed.
 """
 import json
 import os
@@ -228,8 +229,10 @@ def main():
     for batch in serial:
         run_batch(run, batch, work)
     run.times.sort(reverse=True)
+    ran = {name for _, name in run.times}
+    kept = [(seconds, name) for name, seconds in times.items() if name not in ran] if sys.argv[3:] else []
     with open(times_file, "w", encoding="utf-8") as file:
-        file.writelines(f"{seconds:.3f} {name}\n" for seconds, name in run.times)
+        file.writelines(f"{seconds:.3f} {name}\n" for seconds, name in sorted(run.times + kept, reverse=True))
     slow = [pair for pair in run.times if pair[0] >= 1][:SLOWEST]
     if slow:
         print(f"the slowest of {sum(seconds for seconds, _ in run.times):.0f} s that the tests took, one after another:")

@@ -129,20 +129,27 @@ void printTable(const SelectionTrace& trace, const std::vector<ReplayConfig>& co
     for (const auto& [name, ns] : computeParts)
         parts.push_back(fmt::format("{} {:.0f} %", name, compute > 0 ? 100 * ns / compute : 0.));
     if (parts.empty()) parts.emplace_back("on what is not known");
-    printOut("recorded compute: {:.3f} ms for {:.0f} tokens; {}\n", configs.front().computeNs / 1e6,
-             configs.front().tokens, fmt::join(parts, ", "));
+    const auto cell = [](double value, const char* form) {
+        return std::isnan(value) ? "-" : fmt::format(fmt::runtime(form), value);
+    };
+    const auto ms = [&](double ns) { return cell(ns / 1e6, "{:.3f}"); };
+    if (knows.has(Known::StepTimes))
+        printOut("recorded compute: {} ms for {:.0f} tokens; {}\n", ms(configs.front().computeNs),
+                 configs.front().tokens, fmt::join(parts, ", "));
+    else
+        printOut("recorded compute: not known, so no tokens/s are predicted\n");
     printOut("{:<14} {:>10} {:>12} {:>9} {:>12} {:>10} {:>10} {:>10} {:>11} {:>12} {:>11}\n", "policy", "block_size",
              "cache_blocks", "GB/s", "hits", "misses", "compulsory", "h2d_MB", "compute_ms", "exposed_ms*",
              "tokens/s**");
     for (const ReplayConfig& c : configs)
-        printOut("{:<14} {:>10} {:>12} {:>9.4g} {:>12} {:>10} {:>10} {:>10.2f} {:>11.3f} {:>12.3f} {:>11.1f}\n",
-                 c.policy, c.blockSize, c.cacheBlocks, c.linkGbps, c.hits, c.misses, c.compulsory,
-                 double(c.h2dBytes) / 1e6, c.computeNs / 1e6, double(c.exposedNs) / 1e6, c.tokensPerSecond);
+        printOut("{:<14} {:>10} {:>12} {:>9.4g} {:>12} {:>10} {:>10} {:>10.2f} {:>11} {:>12.3f} {:>11}\n", c.policy,
+                 c.blockSize, c.cacheBlocks, c.linkGbps, c.hits, c.misses, c.compulsory, double(c.h2dBytes) / 1e6,
+                 ms(c.computeNs), double(c.exposedNs) / 1e6, cell(c.tokensPerSecond, "{:.1f}"));
     for (const ReplayConfig& c : configs)
         if (c.prefetched)
-            printOut("{:<14} {:>10} {:>12} {:>9.4g} {:>35} {:>10.2f} {:>11.3f} {:>12.3f} {:>11.1f}\n", c.policy,
-                     c.blockSize, c.cacheBlocks, c.linkGbps, "loading ahead", double(c.prefetched->h2dBytes) / 1e6,
-                     c.computeNs / 1e6, double(c.prefetched->exposedNs) / 1e6, c.prefetched->tokensPerSecond);
+            printOut("{:<14} {:>10} {:>12} {:>9.4g} {:>35} {:>10.2f} {:>11} {:>12.3f} {:>11}\n", c.policy, c.blockSize,
+                     c.cacheBlocks, c.linkGbps, "loading ahead", double(c.prefetched->h2dBytes) / 1e6, ms(c.computeNs),
+                     double(c.prefetched->exposedNs) / 1e6, cell(c.prefetched->tokensPerSecond, "{:.1f}"));
     printOut("*modelled: {} us + bytes / bandwidth per layer and step; **predicted: recorded compute time plus *\n",
              fmt::format("{:.4g}", configs.front().linkLatencyUs));
     printOut("every decode step counts, cold ones too: a replayed cache starts empty as the recorded one did\n");
@@ -200,9 +207,9 @@ Json warmJson(const ReplayConfig& config) {
             {"misses", sums.misses},
             {"hit_rate", numberOrNull(sums.hitRate())},
             {"exposed_ms", double(sums.exposedNs) / 1e6},
-            {"compute_ms", sums.computeNs / 1e6},
+            {"compute_ms", numberOrNull(sums.computeNs / 1e6)},
             {"tokens", std::int64_t(sums.tokens)},
-            {"tokens_per_s", sums.tokensPerSecond()}};
+            {"tokens_per_s", numberOrNull(sums.tokensPerSecond())}};
 }
 
 Json toJson(const ReplayConfig& c) {
@@ -216,16 +223,16 @@ Json toJson(const ReplayConfig& c) {
              {"compulsory", c.compulsory},
              {"h2d_bytes", c.h2dBytes},
              {"exposed_ms", double(c.exposedNs) / 1e6},
-             {"compute_ms", c.computeNs / 1e6},
+             {"compute_ms", numberOrNull(c.computeNs / 1e6)},
              {"tokens", std::int64_t(c.tokens)},
-             {"tokens_per_s", c.tokensPerSecond}};
+             {"tokens_per_s", numberOrNull(c.tokensPerSecond)}};
     ReplayConfig onDemand = c;
     onDemand.prefetched.reset();
     out["warm"] = warmJson(onDemand);
     if (c.prefetched)
         out["prefetched"] = {{"h2d_bytes", c.prefetched->h2dBytes},
                              {"exposed_ms", double(c.prefetched->exposedNs) / 1e6},
-                             {"tokens_per_s", c.prefetched->tokensPerSecond},
+                             {"tokens_per_s", numberOrNull(c.prefetched->tokensPerSecond)},
                              {"warm", warmJson(c)}};
     return out;
 }

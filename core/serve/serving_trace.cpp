@@ -82,8 +82,14 @@ void ServingTrace::addEvent(const Known& known, RowEventKind kind, std::int32_t 
 void ServingTrace::admitted(RequestId id, int row, std::int64_t ns) {
     const auto found = known_.find(id);
     if (found == known_.end()) return;
-    found->second.row = row;
-    addEvent(found->second, RowEventKind::Admitted, iterations_, ns);
+    Known& known = found->second;
+    known.row = row;
+    addEvent(known, RowEventKind::Admitted, iterations_, ns);
+    if (const ServeRequest* request = engine_->table().find(id)) {
+        known.request.hostBytes = request->needs.hostBytes;
+        known.request.deviceBytes = request->needs.deviceBytes;
+    }
+    changed(known);
 }
 
 void ServingTrace::released(RequestId id, int, bool atEnd, std::int64_t ns) {
@@ -97,10 +103,6 @@ void ServingTrace::scheduled(RequestId id, std::int64_t ns) {
     Known& known = found->second;
     known.request.firstScheduledNs = std::max(known.request.arrivalNs, at(ns));
     enter(known, ServedState::Prefill, ns);
-    if (const ServeRequest* request = engine_->table().find(id)) {
-        known.request.hostBytes = request->needs.hostBytes;
-        known.request.deviceBytes = request->needs.deviceBytes;
-    }
 }
 
 void ServingTrace::token(RequestId id, std::int32_t, int generated, std::int64_t ns, const StepRecord& record) {

@@ -21,6 +21,7 @@ std::span<const SqlRule> metaRules() {
          "SELECT NULL, 'model_fingerprint is ' || substr(value, 1, 60) FROM run_meta WHERE run_id = ?1 AND"
          " key = 'model_fingerprint' AND (value NOT GLOB '[0-9]*:[0-9]*:[0-9]*:[0-9a-f]*' OR"
          " value GLOB '*[^0-9a-f:]*' OR length(value) - length(replace(value, ':', '')) <> 3)"},
+        // A merged run has the shape of its rank, and the heads and layers of all ranks; so it is with index_leader.
         {"shape-of-run", "model_shape has the layers, query heads, KV heads and head size of the run",
          Concern::Identity, Needs::Nothing, "run_meta", Form::None,
          "SELECT NULL, CASE WHEN json_valid(m.value) THEN 'model_shape has ' ||"
@@ -33,7 +34,8 @@ std::span<const SqlRule> metaRules() {
          " CASE WHEN json_valid(m.value) THEN json_extract(m.value, '$.layers') IS NOT r.layers OR"
          " json_extract(m.value, '$.query_heads') IS NOT r.query_heads OR"
          " json_extract(m.value, '$.kv_heads') IS NOT r.kv_heads OR"
-         " json_extract(m.value, '$.head_dim') IS NOT r.head_dim ELSE 1 END"},
+         " json_extract(m.value, '$.head_dim') IS NOT r.head_dim ELSE 1 END AND NOT (json_valid(m.value)"
+         " AND EXISTS (SELECT 1 FROM run_meta WHERE run_id = ?1 AND key = 'merged_from'))"},
         {"shape-numbers", "numbers of model_shape are those of a model", Concern::Identity, Needs::Nothing, "run_meta",
          Form::None,
          "SELECT NULL, 'model_shape has ' || n.key || ' ' || coalesce(n.value, 'null') FROM run_meta m, json_each(CASE"
@@ -70,12 +72,12 @@ std::span<const SqlRule> metaRules() {
          "m.value <> '' AND NOT"
          " (w.value GLOB '[a-z]*=[0-9]*/[0-9]*' AND CAST(substr(w.value, instr(w.value, '=') + 1) AS INTEGER) <"
          " CAST(substr(w.value, instr(w.value, '/') + 1) AS INTEGER))"},
-        {"rank-heads", "head_range has as many KV heads as the run", Concern::Identity, Needs::Nothing, "run_meta",
+        {"rank-heads", "head_range lies within the KV heads of the run", Concern::Identity, Needs::Nothing, "run_meta",
          Form::None,
          "SELECT NULL, 'head_range is ' || substr(m.value, 1, 60) || ', KV heads are ' || r.kv_heads FROM run_meta m"
          " JOIN run r ON r.run_id = m.run_id WHERE m.run_id = ?1 AND m.key = 'head_range' AND NOT (m.value GLOB"
-         " '[0-9]*..[0-9]*' AND CAST(substr(m.value, instr(m.value, '..') + 2) AS INTEGER) - CAST(m.value AS INTEGER)"
-         " + 1 = r.kv_heads)"},
+         " '[0-9]*..[0-9]*' AND CAST(m.value AS INTEGER) <= CAST(substr(m.value, instr(m.value, '..') + 2) AS INTEGER)"
+         " AND CAST(substr(m.value, instr(m.value, '..') + 2) AS INTEGER) < r.kv_heads)"},
         {"rank-clocks", "clocks has readings: a clock, two times, an error that is not negative", Concern::Identity,
          Needs::Nothing, "run_meta", Form::None,
          fmt::format("SELECT NULL, 'clocks is ' || substr(value, 1, 60) FROM run_meta WHERE run_id = ?1 AND"
@@ -97,7 +99,8 @@ std::span<const SqlRule> metaRules() {
          Needs::Nothing, "run_meta", Form::None,
          fmt::format("SELECT NULL, 'index_leader is ' || substr(m.value, 1, 60) || ', layers are ' || r.layers FROM"
                      " run_meta m JOIN run r ON r.run_id = m.run_id WHERE m.run_id = ?1 AND m.key = 'index_leader' AND"
-                     " CASE WHEN {} THEN 1 ELSE json_array_length(m.value) <> r.layers END UNION ALL SELECT NULL,"
+                     " CASE WHEN {} THEN 1 ELSE json_array_length(m.value) <> r.layers AND NOT EXISTS (SELECT 1 FROM"
+                     " run_meta WHERE run_id = ?1 AND key = 'merged_from') END UNION ALL SELECT NULL,"
                      " 'index_leader of layer ' || w.key || ' is ' || substr(coalesce(w.value, 'null'), 1, 60) FROM"
                      " run_meta m, json_each(CASE WHEN json_valid(m.value) THEN m.value ELSE '[]' END) w WHERE"
                      " m.run_id = ?1 AND m.key = 'index_leader' AND CASE WHEN w.type <> 'integer' OR typeof(w.key) <>"

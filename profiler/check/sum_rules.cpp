@@ -24,7 +24,7 @@ std::span<const SqlRule> sumRules() {
          fmt::format("SELECT s.id, 'kept is ' || coalesce(s.kept, 'NULL') || ', of its layers ' ||"
                      " coalesce(CAST(l.kept AS INTEGER), 'NULL') FROM step s JOIN (SELECT id >> 10 AS step, {} AS kept"
                      " FROM layer_step WHERE {} GROUP BY id >> 10) l ON l.step = s.id WHERE s.{} AND s.kept IS NOT"
-                     " l.kept",
+                     " l.kept AND (s.selected <> 0 OR coalesce(s.kept, 0) <> 0)",
                      keptOf("selected > 0"), kLayers, kSteps)},
         {"layer-sum-kept", "kept of a layer is the sum over its selections, undefined where it is in one of them",
          Concern::Selection, Needs::Selections, "selection", Form::Layer,

@@ -11,11 +11,16 @@ namespace {
 
 using Verdict = NeedleAnswer::Verdict;
 
+/// The last of the steps in which an answer is written, as far as this finding looks; less than 1: none was recorded.
+int lastAnswerStep(const RunRow& run) {
+    constexpr int kAnswerSteps = 16;
+    return std::min(kAnswerSteps, run.steps - 1);
+}
+
 /// Which heads had the fact in the steps that wrote the answer.
 std::string sightText(const TraceReader& reader, const RunRow& run, const NeedlePlace& needle) {
-    constexpr int kAnswerSteps = 16;
     if (run.level == RecordLevel::Counters || !run.knows.has(Known::Selections) || run.blockSize <= 0) return {};
-    const int last = std::min(kAnswerSteps, run.steps - 1);
+    const int last = lastAnswerStep(run);
     if (last < 1) return {};
     int choosing = 0, heads = 0, most = 0, mostStep = 0, step = 1;
     const std::vector<std::vector<NeedleSight>> sights = needleSights(reader, run, {needle}, 1, last);
@@ -62,6 +67,8 @@ void findAnswer(RunFacts& facts, std::vector<Insight>& out) {
                                : "See on Selection which heads had the fact's block.";
     insight.evidence = facts.evidence("selection");
     insight.evidence.sequence = shown->needle.sequence;
+    if (const int last = lastAnswerStep(facts.run()); last >= 1) // those that the sentence counts
+        insight.evidence.firstStep = 1, insight.evidence.lastStep = last;
     insight.figures = {
         {"answers", double(answers.size()), ""}, {"correct", double(correct), ""}, {"wrong", double(wrong), ""}};
     out.push_back(std::move(insight));

@@ -15,6 +15,9 @@ namespace {
 // With slower links or longer latencies the nanoseconds of a transfer would not fit 64 bits.
 constexpr double kSlowestLink = 1e-6, kLongestLatencyUs = 1e9;
 
+/// 0 where no time passed; NaN where the time is not known.
+double perSecond(double tokens, double ns) { return ns == 0 ? 0 : tokens * 1e9 / ns; }
+
 /// The times when misses are loaded on demand: each layer of each step loads its misses in one transfer, and the
 /// attention waits for the transfer.
 ReplayConfig onDemand(const SelectionTrace& trace, const CacheReplay& cache, const Link& link) {
@@ -29,11 +32,9 @@ ReplayConfig onDemand(const SelectionTrace& trace, const CacheReplay& cache, con
         config.h2dBytes += size.transfers * bytes;
         config.exposedNs += size.transfers * link.transferNs(bytes);
     }
-    // The recorded steps include measured transfer times, which are taken out here. They do not include modelled ones.
-    const bool measured = trace.run.timing == Timing::Measured;
     config.blockSize = trace.run.blockSize;
     for (const ReplayStep& step : trace.steps) {
-        const double compute = std::max(0.0, double(step.durationNs) - (measured ? double(step.exposedNs) : 0.0));
+        const double compute = trace.computeNs(step);
         config.computeNs += compute;
         config.tokens += step.tokens;
         if (!step.cold) continue;
@@ -44,8 +45,7 @@ ReplayConfig onDemand(const SelectionTrace& trace, const CacheReplay& cache, con
     config.coldMisses = cache.coldTotal.misses;
     for (const TransferSize& size : cache.coldTransfers)
         config.coldExposedNs += size.transfers * link.transferNs(size.blocks * trace.run.blockBytes);
-    const double ns = config.computeNs + double(config.exposedNs);
-    config.tokensPerSecond = ns > 0 ? config.tokens * 1e9 / ns : 0;
+    config.tokensPerSecond = perSecond(config.tokens, config.computeNs + double(config.exposedNs));
     return config;
 }
 
@@ -116,8 +116,7 @@ PrefetchedTime prefetchedOver(const SelectionTrace& trace, const CacheReplay& ca
         step.add(cells.part(std::span(cache.loads), i), cells.part(std::span(trace.layerTimes), i), out);
         if (trace.isCold(i)) out.coldExposedNs += out.exposedNs - before;
     }
-    const double ns = config.computeNs + double(out.exposedNs);
-    out.tokensPerSecond = ns > 0 ? config.tokens * 1e9 / ns : 0;
+    out.tokensPerSecond = perSecond(config.tokens, config.computeNs + double(out.exposedNs));
     return out;
 }
 
@@ -167,10 +166,7 @@ double RateSums::hitRate() const {
     return hits + misses > 0 ? double(hits) / double(hits + misses) : std::numeric_limits<double>::quiet_NaN();
 }
 
-double RateSums::tokensPerSecond() const {
-    const double ns = computeNs + double(exposedNs);
-    return ns > 0 ? tokens * 1e9 / ns : 0;
-}
+double RateSums::tokensPerSecond() const { return perSecond(tokens, computeNs + double(exposedNs)); }
 
 RateSums rateSums(const ReplayConfig& config, ColdSteps cold) {
     const std::int64_t exposed = config.prefetched ? config.prefetched->exposedNs : config.exposedNs;

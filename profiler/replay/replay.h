@@ -93,10 +93,10 @@ struct ReplayConfig {
     int cacheBlocks = 0, blockSize = 0; // slots of each pool; tokens of a block
     double linkGbps = 0, linkLatencyUs = 0;
     std::int64_t hits = 0, misses = 0, compulsory = 0, h2dBytes = 0;
-    std::int64_t exposedNs = 0;               // on demand, where all transfer time is exposed
-    double computeNs = 0;                     // recorded decode time without transfers
-    double tokens = 0;                        // decoded tokens of all sequences
-    double tokensPerSecond = 0;               // tokens over computeNs + exposedNs
+    std::int64_t exposedNs = 0; // on demand, where all transfer time is exposed
+    double computeNs = 0;       // recorded decode time without transfers; NaN: the run knows no step times
+    double tokens = 0;          // decoded tokens of all sequences
+    double tokensPerSecond = 0; // tokens over computeNs + exposedNs; NaN as that
     std::optional<PrefetchedTime> prefetched; // the times if the same misses are loaded ahead
     // The part of the above that belongs to cold steps (ReplayStep::cold)
     std::int64_t coldHits = 0, coldMisses = 0, coldExposedNs = 0;
@@ -109,7 +109,7 @@ struct RateSums {
     double computeNs = 0, tokens = 0;
     /// 0..1; NaN where nothing was selected.
     double hitRate() const;
-    /// Tokens over computeNs + exposedNs; 0 where no time passed.
+    /// Tokens over computeNs + exposedNs; 0 where no time passed, NaN where it is not known.
     double tokensPerSecond() const;
 };
 /// The sums of a replayed cache: on demand, or loaded ahead where the configuration has that.

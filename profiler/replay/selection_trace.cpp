@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
+#include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -329,6 +330,12 @@ void mergeStep(std::vector<SharedPart>& parts, std::int32_t step, PoolTrace& out
 std::optional<Link> recordedLink(const TraceReader& reader, const RunRow& run, int lastStep) {
     if (run.linkGbps > 0) return Link{"recorded", run.linkGbps, run.linkLatencyUs};
     return fittedLink(*ReaderAccess::of(reader).connection, run.runId, lastStep < 0 ? trace::kMaxStep : lastStep);
+}
+
+double SelectionTrace::computeNs(const ReplayStep& step) const {
+    if (!run.knows.has(Known::StepTimes)) return std::numeric_limits<double>::quiet_NaN();
+    const bool measured = run.timing == Timing::Measured;
+    return std::max(0.0, double(step.durationNs) - (measured ? double(step.exposedNs) : 0.0));
 }
 
 std::vector<std::uint8_t> SelectionTrace::coldRequests(const PoolTrace& pool) const {

@@ -64,6 +64,8 @@ struct SelectionTrace {
     std::int64_t coldHits = 0, coldMisses = 0; // of hits and misses, those in steps that are `cold`
 
     bool isCold(std::int32_t step) const { return step >= 0 && steps[step].cold; } // an index into steps
+    /// Time of a step without measured transfers (modelled ones are not in it); NaN where the run knows no step times.
+    double computeNs(const ReplayStep& step) const;
     /// [request] of a pool: 1 in cold steps. Empty: there are none.
     std::vector<std::uint8_t> coldRequests(const PoolTrace& pool) const;
     /// The same run, whose pools, and the largest request of them, the caller makes anew.

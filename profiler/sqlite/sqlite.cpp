@@ -127,6 +127,9 @@ void Connection::fail(int code, const char* doing) const {
             throw Error(ErrorKind::Storage, fmt::format("{} cannot be written: its file system is read-only", path_),
                         "choose a folder on another disk");
         if (const int reason = readOnly_ ? 0 : whyNotMade(path_); reason != 0) system = reason;
+        if (system == EMFILE || system == ENFILE)
+            throw Error(ErrorKind::Storage, fmt::format("{} cannot be opened: {}", path_, std::strerror(system)),
+                        "allow more open files (ulimit -n)");
         throw Error(
             ErrorKind::Storage,
             fmt::format("{} cannot be opened{}", path_, system ? fmt::format(": {}", std::strerror(system)) : ""),

@@ -188,7 +188,7 @@ TEST_F(OutputCli, AHangUpThatIsIgnoredFromTheStartStaysIgnored) {
 TEST_F(OutputCli, ARunWhoseFileWasDeletedIsNoSuccess) {
     const std::string file = path("gone.kvtrace");
     test::Process run({test::kCommandLine, "run", "--prompt", "one two three", "--ignore-eos", "--max-new-tokens",
-                       "2000", "--trace", file});
+                       "800", "--trace", file});
     ASSERT_TRUE(run.waitForOutput(" "));
     std::filesystem::remove(file);
     const test::Finished result = run.wait();

@@ -581,6 +581,32 @@ void serveTraced(EngineOptions options, const std::vector<Alone>& expected, Coll
     trace.finish();
 }
 
+TEST(ServingEngine, TracesWhatARequestReservesFromItsAdmissionOn) {
+    KVSCOPE_NEEDS_NOSA_TINY();
+    EngineOptions options = plainOptions();
+    options.scheduler.tbtBoundMs = 1e-6; // an iteration has time for a part of one prompt, which nothing runs beside
+    CollectingSink sink(RecordLevel::Counters);
+    ServingTrace trace(sink, options.scheduler, 0, false);
+    Engine engine(model(), options, trace);
+    trace.watches(engine);
+    for (const Submission& request : requestsOf({{530, 9}, {280, 24}})) {
+        trace.submitted(request.id, 0, int(request.prompt.size()), request.maxTokens, "");
+        engine.submit(request);
+    }
+    ASSERT_TRUE(engine.iterate());
+    ASSERT_EQ(engine.table().running().size(), 2u);
+    trace.finish();
+    std::map<std::int64_t, ServedRequest> last;
+    for (const ServingRecord& record : sink.served)
+        for (const ServedRequest& request : record.requests) last[request.number] = request;
+    EXPECT_GE(last.at(0).firstScheduledNs, 0);
+    EXPECT_LT(last.at(1).firstScheduledNs, 0) << "it is admitted, and nothing of it is read";
+    for (const auto& [number, request] : last) {
+        EXPECT_EQ(request.hostBytes, engine.table().find(number)->needs.hostBytes) << number;
+        EXPECT_EQ(request.deviceBytes, engine.table().find(number)->needs.deviceBytes) << number;
+    }
+}
+
 TEST(ServingEngine, TracesWhatEveryRowSelects) {
     KVSCOPE_NEEDS_NOSA_TINY();
     std::vector<Alone> expected; // two pieces, and one; one prompt is shorter than a block

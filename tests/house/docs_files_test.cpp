@@ -181,9 +181,9 @@ TEST(Comments, AFileThatIsNotThereIsFound) {
 
 TEST(Documents, NameWhatTheCodeHas) {
     const std::set<std::string> words = sourceWords(treePaths());
-    for (const char* document : {"docs/architecture.md", "docs/glossary.md", "docs/building.md", "docs/walks.md",
-                                 "docs/adding-a-method.md", "docs/adding-a-view.md", "docs/adding-an-architecture.md",
-                                 "docs/kernels.md"})
+    for (const char* document :
+         {"docs/architecture.md", "docs/glossary.md", "docs/building.md", "docs/walks.md", "docs/adding-a-method.md",
+          "docs/adding-a-view.md", "docs/adding-an-architecture.md", "docs/kernels.md"})
         for (const std::string& name : missingNames(contents(test::source(document)), words))
             ADD_FAILURE() << document << ": " << name;
     for (const auto& entry : fs::directory_iterator(test::source("docs/decisions")))

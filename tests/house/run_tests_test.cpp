@@ -67,11 +67,11 @@ protected:
                   R"("], "properties": [{"name": "TIMEOUT", "value": 2})" + properties + "]}";
     }
 
-    /// Runs them. Returns the status; what was printed and the line of counts are kept.
-    int run() {
+    /// Runs them, with options of ctest. Returns the status; what was printed and the line of counts are kept.
+    int run(const std::string& options = "") {
         program("ctest", "#!/bin/bash\ncat <<'END'\n{\"tests\": [" + tests_ + "]}\nEND\n");
         const std::string command = "PATH=" + folder_.string() + ":$PATH " + test::source("tools/run_tests.py") + " " +
-                                    folder_.string() + " " + (folder_ / "counts").string() + " >" +
+                                    folder_.string() + " " + (folder_ / "counts").string() + " " + options + " >" +
                                     (folder_ / "printed").string() + " 2>&1";
         const int status = std::system(command.c_str()); // NOLINT(concurrency-mt-unsafe): one thread
         printed_ = textOf(folder_ / "printed");
@@ -134,6 +134,16 @@ print(*[f"{batch[0].name}x{len(batch)}" for batch in run_tests.batches_of(tests)
     ASSERT_EQ(std::system(command.c_str()), 0) << textOf(folder_ / "printed"); // NOLINT(concurrency-mt-unsafe)
     EXPECT_EQ(textOf(folder_ / "printed"), "p.S.T45x1 p.S.T46x4 p.S.T0x20 p.S.T20x20 p.S.T40x5\n")
         << "a batch with a slow test comes before twenty quick ones";
+}
+
+TEST_F(RunTests, KeepsTheTimesOfTestsThatWereNotChosen) {
+    const fs::path times = folder_ / "test_times.txt";
+    std::ofstream(times) << "7.000 program.Suite.NotChosen\n3.000 program.Suite.Passes\n";
+    add("Suite.Passes");
+    EXPECT_EQ(run("-R Passes"), 0) << printed_;
+    EXPECT_EQ(textOf(times), "7.000 program.Suite.NotChosen\n0.001 program.Suite.Passes\n");
+    EXPECT_EQ(run(), 0) << printed_;
+    EXPECT_EQ(textOf(times), "0.001 program.Suite.Passes\n") << "all were chosen, and that test is no more";
 }
 
 TEST_F(RunTests, FindsTheTestAfterWhichItsProcessEndsWrongly) {

@@ -348,11 +348,20 @@ constexpr std::pair<const char*, const char*> kEdits[] = {
 
 TEST_F(Check, FindsEveryEditByHand) { expectBroken(kEdits); }
 
+// A rank writes the shape and the index leaders of its own part; merged, its run has the heads and layers of all ranks.
+TEST_F(Check, TakesTheShapeOfAMergedRunForThatOfItsRank) {
+    change("UPDATE run_meta SET value = json_set(value, '$.kv_heads', 1) WHERE key = 'model_shape'");
+    change("INSERT INTO run_meta VALUES (1, 'index_leader', '[0, 0]')");
+    EXPECT_THAT(broken(), testing::UnorderedElementsAre("shape-of-run", "index-leader"));
+    change("INSERT INTO run_meta VALUES (1, 'merged_from', 'rank0.kvtrace:1'), (1, 'head_range', '0..0')");
+    EXPECT_EQ(listed(checkTrace(TraceReader(file))), "");
+}
+
 TEST_F(Check, FindsNothingInWhatWritersSayOfARun) {
     change("INSERT INTO run_meta SELECT 1, 'fork', json_object('run', 1, 'created_utc', created_utc, 'step', 3,"
            " 'changes', json_array('method quest')) FROM run");
     change("INSERT INTO run_meta VALUES (1, 'rank', '3'), (1, 'world', '4'), (1, 'layout', 'tp=3/4 dp=0/1'),"
-           " (1, 'head_first', '6'), (1, 'head_range', '6..7'), (1, 'clocks', '[[\"utc\", 5, 1000, 3]]'),"
+           " (1, 'head_first', '6'), (1, 'head_range', '1..1'), (1, 'clocks', '[[\"utc\", 5, 1000, 3]]'),"
            " (1, 'clock_offset', '{\"added_ns\": -5, \"error_ns\": 1, \"by\": \"utc\"}'),"
            " (1, 'index_leader', '[0, 0, 2, 2]'), (1, 'labels', '{\"name\": \"a\", \"tags\": [\"b\"]}'),"
            " (1, 'needles', '[{\"sequence\": 1, \"first\": 0, \"tokens\": 2, \"name\": \"a\", \"value\": \"7\"}]'),"
@@ -484,6 +493,17 @@ TEST_F(Check, FindsNothingInAServingRunWithoutSteps) {
     // A trace from before rows had events.
     change("DELETE FROM row_event");
     EXPECT_EQ(listed(checkTrace(TraceReader(file))), "");
+}
+
+/// The format's page leaves open which of the two a writer puts where nothing is selected.
+TEST_F(Check, KeptOfAPrefillIsNoneOrNothing) {
+    ASSERT_EQ(test::value(file, "SELECT sum(selected) FROM layer_step WHERE (id >> 10) & 0x1FFFFFF = 0"), "0");
+    for (const char* kept : {"0", "NULL"}) {
+        change(std::string("UPDATE step SET kept = ") + kept + " WHERE id & 0x1FFFFFF = 0");
+        EXPECT_EQ(listed(checkTrace(TraceReader(file))), "") << kept;
+    }
+    change("UPDATE step SET kept = 3 WHERE id & 0x1FFFFFF = 0");
+    EXPECT_THAT(broken(), Contains("step-sum-kept"));
 }
 
 TEST_F(Check, AppliesRulesOnlyToWhatTheRunKnows) {

@@ -333,6 +333,26 @@ TEST(UnreadableTrace, IsNotCalledAnythingElse) {
     std::filesystem::permissions(place, perms(0755));
 }
 
+TEST(OpenFiles, TooManyAreSaidToBeTheReason) {
+    test::Folder folder;
+    const std::string said = inChild([&] {
+        const int lowest = dup(0); // as many files as are open, and no more
+        close(lowest);
+        rlimit files{};
+        getrlimit(RLIMIT_NOFILE, &files);
+        files.rlim_cur = rlim_t(lowest);
+        setrlimit(RLIMIT_NOFILE, &files);
+        try {
+            Recorder((folder / "new.kvtrace").string(), {});
+            return std::string("nothing was refused");
+        } catch (const Error& error) {
+            return oneLine(error);
+        }
+    });
+    EXPECT_THAT(said,
+                HasSubstr("new.kvtrace cannot be opened: Too many open files; allow more open files (ulimit -n)"));
+}
+
 /// Records until the storage gives up. @return the recorder's error, and what a reader then finds
 std::string recordUntilFull(const std::string& file, int& recorded) {
     RunShape shape = killedShape(9);

@@ -252,6 +252,27 @@ TEST_P(PartlyKnown, IsReplayedWithoutAComparison) {
     EXPECT_GT(configs[0].misses, 0) << "what another cache would do follows from the selections";
 }
 
+/// What a cache would hit follows from the selections; how fast it would be does not.
+TEST(PartlyKnownRun, WithoutTimesOfStepsIsReplayedWithoutASpeed) {
+    test::Folder folder;
+    const std::string file = (folder / "foreign.kvtrace").string();
+    recordForeign(file, Knowledge::nothing().with(Known::Selections));
+    test::sql(file, "UPDATE step SET start_ns = 0, duration_ns = 0", SQLITE_OPEN_READWRITE);
+    const SelectionTrace trace = loadSelectionTrace(TraceReader(file), 1);
+    ReplayOptions options{{"lru"}, {16}, {}};
+    options.prefetch = Prefetch{};
+    const auto configs = replay(trace, options);
+    ASSERT_EQ(configs.size(), 1u);
+    EXPECT_GT(configs[0].misses, 0);
+    EXPECT_GT(configs[0].exposedNs, 0) << "of the link alone";
+    EXPECT_TRUE(std::isnan(configs[0].computeNs));
+    EXPECT_TRUE(std::isnan(configs[0].tokensPerSecond));
+    ASSERT_TRUE(configs[0].prefetched);
+    EXPECT_TRUE(std::isnan(configs[0].prefetched->tokensPerSecond));
+    for (const ColdSteps cold : {ColdSteps::Counted, ColdSteps::LeftOut})
+        EXPECT_TRUE(std::isnan(rateSums(configs[0], cold).tokensPerSecond()));
+}
+
 TEST_P(PartlyKnown, IsARooflinePointWithoutItsMethodsScore) {
     const MeasuredRun run = measuredRun(TraceReader(file), 1);
     EXPECT_FALSE(run.methodKnown);

@@ -8,6 +8,7 @@
 #include "tests/profiler/temporary_folder.h"
 
 #include <algorithm>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -145,6 +146,8 @@ TEST(Needles, AnInsightSaysWhatWasAnswered) {
     EXPECT_THAT(wrong.title, HasSubstr("0 of 2 correct"));
     EXPECT_THAT(wrong.detail, HasSubstr("99999 instead of 73398"));
     EXPECT_THAT(wrong.detail, HasSubstr("The fact lies in blocks 3 to 5"));
+    EXPECT_EQ(wrong.evidence.firstStep, 1) << "the link leads to the steps that the sentence counts";
+    EXPECT_THAT(wrong.detail, HasSubstr(fmt::format("in steps 1 to {}", wrong.evidence.lastStep)));
     EXPECT_THAT(found("73398").title, HasSubstr("1 of 2 correct"));
 }
 

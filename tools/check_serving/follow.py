@@ -75,7 +75,8 @@ class Follower:
 
     def drop_cancelled(self, now):
         for request in self.requests.values():
-            cancelled = request.status == "cancelled" and request.end is not None and request.end <= now
+            # An answer that ends at a text ends when the server has told the engine so, between two iterations.
+            cancelled = request.status in ("cancelled", "stop") and request.end is not None and request.end <= now
             turned_away = request.status in ("refused", "failed") and request.end is not None and request.end < now
             if request.state != "gone" and (cancelled or turned_away):
                 self.leave(request)

@@ -14,6 +14,8 @@ class Request:
         self.ttft_bound_ms = row["slo_ttft_ms"] or settings.knobs["ttft_bound_ms"]
         self.host, self.device, self.scratch, self.hard, self.working_set = settings.needs(self.prompt, self.tokens)
         self.told_host, self.told_device = row["host_bytes"], row["device_bytes"]
+        if not settings.index_by_blocks and self.told_device:
+            self.device = self.told_device
         self.had_row = row["row"] is not None
         self.state = "queued"  # prefill, decode, paused, gone
         self.layer = self.token = 0  # where its prompt goes on
@@ -25,7 +27,7 @@ class Request:
 class Settings:
     """Knobs, budgets, costs and sizes of the run. Numbers are bytes, milliseconds and tokens."""
 
-    def __init__(self, text):
+    def __init__(self, text, method="quest"):
         self.knobs = json.loads(text)
         self.costs = self.knobs["costs"]
         shape = self.costs["shape"]
@@ -40,6 +42,7 @@ class Settings:
         self.device, self.host = self.knobs["device_kv_bytes"], self.knobs["host_kv_bytes"]
         self.scratch, self.rows = self.knobs["scratch_bytes"], self.knobs["rows"]
         self.window = self.knobs["window"]
+        self.index_by_blocks = method == "quest"  # of other methods only the engine knows the index of so many tokens
         if shape["resident_layers"]:
             raise ValueError("layers that stay on the device are not checked")
 
@@ -118,8 +121,9 @@ class Recorded:
         told = base.execute("SELECT value FROM run_meta WHERE run_id = ? AND key = 'serving'", (run,)).fetchone()
         if told is None:
             raise ValueError(f"run {run} of {path} served no requests")
-        self.settings = Settings(told[0])
-        if base.execute("SELECT backend FROM runs WHERE run_id = ?", (run,)).fetchone()[0] != "cpu":
+        method, backend = base.execute("SELECT method, backend FROM runs WHERE run_id = ?", (run,)).fetchone()
+        self.settings = Settings(told[0], method)
+        if backend != "cpu":
             raise ValueError(f"run {run} of {path} was served by a GPU, whose driver decides what rows take")
         self.requests = {row["request"]: Request(row, self.settings) for row in base.execute(
             "SELECT * FROM v_request WHERE run_id = ? ORDER BY arrival_ns, request", (run,))}

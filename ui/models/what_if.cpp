@@ -79,13 +79,13 @@ WhatIfQuestion WhatIf::recorded() const {
 int WhatIf::coldStepCount() const { return int(std::ranges::count(trace_->steps, true, &ReplayStep::cold)); }
 
 RateSums WhatIf::recordedRates() const {
-    const bool counted = coldSteps() == ColdSteps::Counted, measured = trace_->run.timing == Timing::Measured;
+    const bool counted = coldSteps() == ColdSteps::Counted;
     RateSums sums{trace_->hits, trace_->misses, 0, 0, 0};
     if (!counted) sums.hits -= trace_->coldHits, sums.misses -= trace_->coldMisses;
     for (const ReplayStep& step : trace_->steps) {
         if (step.cold && !counted) continue;
         sums.exposedNs += step.exposedNs;
-        sums.computeNs += std::max(0.0, double(step.durationNs) - (measured ? double(step.exposedNs) : 0.0));
+        sums.computeNs += trace_->computeNs(step);
         sums.tokens += step.tokens;
     }
     return sums;

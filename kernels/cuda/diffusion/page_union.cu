@@ -4,6 +4,7 @@
 #include "kernels/cuda/device/shared_room.cuh"
 #include "kernels/cuda/diffusion/active_tokens.cuh"
 #include "kernels/cuda/diffusion/cluster_union.cuh"
+#include "kernels/cuda/diffusion/peak_choice.cuh"
 #include "kernels/cuda/diffusion/ranked_pages.cuh"
 
 #include <algorithm>
@@ -25,11 +26,14 @@ __device__ inline std::uint32_t lowest(std::uint32_t pair, bool positive) {
 /// them, 16 at a time: with fewer pages, reading queries from shared memory would take longer than the products. The
 /// columns of both operands are permuted alike: lane quad q has the channels 8q to 8q + 7 of every 32. The thread block
 /// holds 64 queries at a time in shared memory.
-template <int kDim> __global__ void __launch_bounds__(kThreads, 2) scoreKernel(PageUnionArgs a, int stride) {
+template <int kDim>
+__global__ void __launch_bounds__(kThreads, 2)
+    scoreKernel(const __grid_constant__ PageUnionArgs a, int span, int stride, int words) {
     constexpr int kChunks = kDim / 32, kHeld = 64, kRow = kDim / 8; // pieces of 16 bytes of a query
     constexpr int kPitch = kRow + 4; // so that eight lanes that read at once meet no bank twice
     __shared__ uint4 held[kHeld * kPitch];
     __shared__ std::uint8_t tokens[kMostDenoised];
+    static_assert(kPagesOfWarp == kPeakPages);
     letNextKernelStart();
     const AttentionShape& shape = a.rows.shape;
     const int g = int(blockIdx.y), row = int(blockIdx.z), group = shape.queryHeads / shape.kvHeads;
@@ -55,6 +59,9 @@ template <int kDim> __global__ void __launch_bounds__(kThreads, 2) scoreKernel(P
     waitForEarlierKernels();
     if (blockIdx.x == 0 && blockIdx.y == 0 && blockIdx.z == 0 && threadIdx.x == 0) stamp(a.scoreMark);
     if (!taken || int(blockIdx.x) * kWarps * kPagesOfWarp >= pages) return;
+    std::uint32_t kept = 0; // of the warp's pages those that no query may choose
+    if (a.always != nullptr && page < pages)
+        kept = a.always[std::size_t(row * shape.kvHeads + g) * words + page / 32] >> (page % 32);
     const std::uint64_t active = activeOf(a.rows, row, g);
     listActive(active, tokens);
     const int queries = __popcll(active) * group;
@@ -95,17 +102,31 @@ template <int kDim> __global__ void __launch_bounds__(kThreads, 2) scoreKernel(P
                     }
                 }
             }
+            std::uint32_t peaks[2] = {}; // of the upper and the lower query
 #pragma unroll
             for (int t = 0; t < kPageTiles; ++t) {
                 const auto& of8 = sums[t];
-                const int at = page + t * kTilePages + quad * 2; // both lie below the stride, which is even
-                if (at >= stride) continue;
-                float* const to = scores + std::size_t(begin + upper) * stride + at;
-                if (upper < here)
-                    *reinterpret_cast<float2*>(to) = make_float2(of8[0][0] + of8[1][0], of8[0][1] + of8[1][1]);
-                if (lower < here)
-                    *reinterpret_cast<float2*>(to + 8 * std::size_t(stride)) =
-                        make_float2(of8[0][2] + of8[1][2], of8[0][3] + of8[1][3]);
+                // Both pages lie below the span or behind it.
+                const int within = t * kTilePages + quad * 2, at = page + within;
+#pragma unroll
+                for (int half = 0; half < 2; ++half) {
+                    const float2 two =
+                        make_float2(of8[0][2 * half] + of8[1][2 * half], of8[0][2 * half + 1] + of8[1][2 * half + 1]);
+                    if (at < span && upper + 8 * half < here)
+                        *reinterpret_cast<float2*>(scores + std::size_t(begin + upper + 8 * half) * stride + at) = two;
+                    if (at < pages && (kept >> within & 1) == 0) peaks[half] = max(peaks[half], rankingKey(two.x));
+                    if (at + 1 < pages && (kept >> within & 2) == 0) peaks[half] = max(peaks[half], rankingKey(two.y));
+                }
+            }
+            if (a.pagesPerQuery > kMostPeakCount) continue; // nobody reads peaks
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                std::uint32_t peak = peaks[half]; // of the lane's pages; the quad has those of all 16
+                peak = max(peak, __shfl_xor_sync(0xffffffffu, peak, 1));
+                peak = max(peak, __shfl_xor_sync(0xffffffffu, peak, 2));
+                if (quad == 0 && upper + 8 * half < here)
+                    scores[std::size_t(begin + upper + 8 * half) * stride + span + page / kPeakPages] =
+                        __uint_as_float(peak);
             }
         }
     }
@@ -307,7 +328,62 @@ __global__ void __launch_bounds__(kUnionThreads)
     cluster.sync(); // the others' shared memory has been read
 }
 
+constexpr int kPeakBlocks = 8, kPeakWarps = 8; // thread blocks of a cluster, warps of each
+
+/// Does what uniteKernel does where a query chooses few pages: a warp finds those of one query by peaks, and what is
+/// chosen goes to the shared memory of the cluster's first thread block. Grid (kPeakBlocks, kvHeads, rows): a cluster
+/// has a (row, KV head), whose queries its warps take in turn.
+__global__ void __launch_bounds__(kPeakWarps* kWarp)
+    peakUnionKernel(const __grid_constant__ PageUnionArgs a, int span, int stride, int words) {
+    __shared__ PeakChoice::Shared rooms[kPeakWarps];
+    __shared__ std::uint32_t bits[PeakChoice::kMostPages / 32]; // pages that queries choose; of the first thread block
+    __shared__ BlockCounter<kPeakWarps>::Shared counts;
+    letNextKernelStart();
+    const auto cluster = thisCluster();
+    const AttentionShape& shape = a.rows.shape;
+    const int rank = int(cluster.block_rank()), g = int(blockIdx.y), row = int(blockIdx.z),
+              group = shape.queryHeads / shape.kvHeads, item = row * shape.kvHeads + g, warp = int(threadIdx.x) / kWarp,
+              most = a.rows.block * group;
+    const BlockRow of = a.rows.table[row];
+    if (rank == 0)
+        for (int w = int(threadIdx.x); w < words; w += kPeakWarps * kWarp) bits[w] = 0;
+    cluster.sync(); // before others set bits
+    waitForEarlierKernels();
+    if (blockIdx.x == 0 && blockIdx.y == 0 && blockIdx.z == 0 && threadIdx.x == 0) stamp(a.unionMark);
+    if (!of.is(BlockRow::kTaken) || !of.is(BlockRow::kSparse)) return; // all of the cluster does
+    const int pages = of.first / shape.blockSize;
+    const bool whole = a.pagesPerQuery >= pages;
+    const std::uint32_t* const always = a.always != nullptr ? a.always + std::size_t(item) * words : nullptr;
+    const float* const scores = a.scores + std::size_t(item) * std::size_t(most) * stride;
+    std::uint32_t* const united = cluster.map_shared_rank(&bits[0], 0);
+    for (int query = warp * kPeakBlocks + rank; query < (whole ? 0 : most); query += kPeakBlocks * kPeakWarps) {
+        const float* const its = scores + std::size_t(query) * stride;
+        PeakChoice choice(rooms[warp], its, its + span, pages, always);
+        if (query >= __popcll(activeOf(a.rows, row, g)) * group) break; // read beside the keys
+        choice.takeLargest(a.pagesPerQuery, [&](int page) { atomicOr(united + page / 32, 1u << (page % 32)); });
+    }
+    cluster.sync();
+    if (rank > 0) return;
+    const bool chooses = activeOf(a.rows, row, g) != 0, incomplete = of.first % shape.blockSize != 0 && chooses;
+    BlockCounter<kPeakWarps> counter(counts);
+    const int count = listBits(words, a.pages + std::size_t(item) * a.maxPages, counter, [&](int w) {
+        std::uint32_t word = bits[w];
+        if (whole && chooses && w * 32 < pages)
+            word = pages - w * 32 >= 32 ? 0xffffffffu : (1u << (pages - w * 32)) - 1;
+        if (chooses && always != nullptr) word |= always[w];
+        if (incomplete && w == pages / 32) word |= 1u << (pages % 32);
+        if (a.record != nullptr) a.record[std::size_t(item) * words + w] = word;
+        return word;
+    });
+    if (threadIdx.x == 0) a.count[item] = count;
+}
+
 constexpr std::size_t keyBytes(int maxPages) { return std::size_t(maxPages) * sizeof(std::uint32_t); }
+
+/// Whether warps choose by peaks.
+bool peaksUnite(const Launch& how, const PageUnionArgs& args) {
+    return how.clusters && args.pagesPerQuery <= kMostPeakCount && args.maxPages <= PeakChoice::kMostPages;
+}
 
 /// Whether clusters choose: a prefix whose scores fit a query's registers, and so few heads that all clusters run at
 /// once. With more, a thread block for each query fills the GPU as well.
@@ -327,11 +403,17 @@ void scoreUnionPages(const Launch& how, const PageUnionArgs& args) {
                          unsigned(args.rows.shape.kvHeads), unsigned(args.rows.rows)),
                     dim3(kThreads)};
     launch(how, grid, args.rows.shape.dim == 64 ? scoreKernel<64> : scoreKernel<128>, "scoring pages", args,
-           args.scoreStride());
+           args.scoreSpan(), args.scoreStride(), args.wordsOf());
 }
 
 void unitePages(const Launch& how, const PageUnionArgs& args) {
     if (args.rows.rows == 0) return;
+    if (peaksUnite(how, args))
+        return launch(how,
+                      {dim3(unsigned(kPeakBlocks), unsigned(args.rows.shape.kvHeads), unsigned(args.rows.rows)),
+                       dim3(kPeakWarps * kWarp), 0, kPeakBlocks},
+                      peakUnionKernel, "choosing pages by peaks", args, args.scoreSpan(), args.scoreStride(),
+                      args.wordsOf());
     if (clusterUnites(how, args))
         return launch(how,
                       {dim3(unsigned(kUnionBlocks), unsigned(args.rows.shape.kvHeads), unsigned(args.rows.rows)),

@@ -18,7 +18,9 @@ struct PageUnionArgs {
     // [rows, kvHeads, wordsOf()] pages as bits that belong to every union that is not empty; queries choose among the
     // others. Null: none
     const std::uint32_t* always = nullptr;
-    float* scores = nullptr; // [rows, kvHeads, queries(), scoreStride()] of complete pages
+    // [rows, kvHeads, queries(), scoreStride()] of complete pages; behind those of a query, at scoreSpan(), the largest
+    // ranking key (ranking.cuh) of every 16 pages that it may choose
+    float* scores = nullptr;
     // Of every (row, KV head); words and arrivals are zero before and after.
     std::uint32_t* words = nullptr;    // [rows, kvHeads, wordsOf()] pages as bits
     std::uint32_t* arrivals = nullptr; // [rows, kvHeads]
@@ -28,7 +30,8 @@ struct PageUnionArgs {
     std::uint64_t* scoreMark = nullptr;
     std::uint64_t* unionMark = nullptr;
 
-    int scoreStride() const { return (maxPages + 1) / 2 * 2; }
+    int scoreSpan() const { return (maxPages + 3) / 4 * 4; }
+    int scoreStride() const { return scoreSpan() + (maxPages + 63) / 64 * 4; }
     int wordsOf() const { return (maxPages + 31) / 32; }
 };
 
@@ -36,8 +39,9 @@ struct PageUnionArgs {
 void checkPageUnion(const Launch& launch, int maxPages);
 
 /// Writes `scores`: for each query and complete page the sum over the channels of max(q lo, q hi), computed as one
-/// product of [min(q, 0), max(q, 0)] with [lo, hi]. Earlier forwards have written the ranges of complete pages, and
-/// copies alone write the table: the kernel reads them while the kernels before it still run.
+/// product of [min(q, 0), max(q, 0)] with [lo, hi], and the largest key of every 16 pages. Earlier forwards have
+/// written the ranges of complete pages, and copies alone write the table: the kernel reads them while the kernels
+/// before it still run.
 void scoreUnionPages(const Launch& launch, const PageUnionArgs& args);
 /// Chooses the `pagesPerQuery` best pages of each query, of equal ones the lower, and writes for each KV head the union
 /// of its queries' pages.

@@ -134,9 +134,21 @@ def _from_torch(value: Any, dtypes: tuple[str, ...], what: str) -> Array:
     return Array(value.data_ptr(), name, tuple(value.shape), tuple(value.stride()), value)
 
 
+@functools.lru_cache(maxsize=64)
+def _native_name(dtype: Any) -> str:
+    """The name of a numpy type, which numpy makes anew whenever it is asked; "" where the bytes are swapped."""
+    return dtype.name if dtype.isnative else ""
+
+
 def _from_numpy(value: Any, dtypes: tuple[str, ...], what: str) -> Array:
     import numpy
 
+    if type(value) is numpy.ndarray and value.flags.aligned and _native_name(value.dtype) in dtypes:  # as engines give it, in every layer
+        size = value.itemsize
+        strides = tuple([stride // size for stride in value.strides])
+        if tuple([stride * size for stride in strides]) == value.strides:
+            address = value.__array_interface__["data"][0]  # value.ctypes takes longer
+            return Array(address, _native_name(value.dtype), value.shape, strides, value)
     if isinstance(value, numpy.ma.MaskedArray):
         raise TypeError(f"{what} is a masked array; pass it with .filled(), ids with .filled(-1)")
     value = numpy.asarray(value)

@@ -80,6 +80,41 @@ TEST_P(CudaLinear, MultipliesNormalisesAccumulatesAndAddsBiases) {
 }
 
 /// The warps of a thread block follow the width of a single input.
+/// The same bits as of a product of its own, also where the run before had other inputs, another norm or no float
+/// inputs.
+TEST_P(CudaLinear, ARunBehindAnotherUsesItsNormalisedInputs) {
+    const int n = GetParam(), cols = 384, rows = 256;
+    if (n == 0) GTEST_SKIP() << "nothing is multiplied";
+    for (const bool library : {true, false}) {
+        SCOPED_TRACE(::testing::Message() << n << " inputs" << (library ? "" : ", own kernels"));
+        Linear linear(launch, n, cols, library), other(launch, n, cols, library);
+        const OnDevice<Half> w(halves(std::size_t(rows * cols), 0.05f)), before(halves(std::size_t(640 * cols), 0.05f)),
+            half(halves(std::size_t(n * cols)));
+        const OnDevice<float> x(floats(std::size_t(n * cols))), norm(floats(std::size_t(cols))),
+            otherNorm(floats(std::size_t(cols))), first(std::size_t(n * 640)), got(std::size_t(n * rows)),
+            want(std::size_t(n * rows));
+        const DeviceMatrix matrix{w.bf16(), rows, cols}, matrixBefore{before.bf16(), 640, cols};
+        const Norm mine{norm.get(), 1e-5f};
+        const auto same = [&](const char* what) {
+            linear.runAgain(matrix, x.get(), cols, n, mine, {got.get(), rows, false, nullptr, nullptr});
+            other.run(matrix, x.get(), cols, n, mine, {want.get(), rows, false, nullptr, nullptr});
+            check(cudaStreamSynchronize(launch.stream), "testing");
+            EXPECT_EQ(got.read(), want.read()) << what;
+        };
+        const LinearOutput firstOut{first.get(), 640, false, nullptr, nullptr};
+        same("behind no other");
+        linear.run(matrixBefore, x.get(), cols, n, mine, firstOut);
+        same("behind a product of the same inputs");
+        linear.run(matrixBefore, x.get(), cols, n, {otherNorm.get(), 1e-5f}, firstOut);
+        same("behind another norm");
+        linear.run(matrixBefore, x.get(), cols, n, mine, firstOut);
+        const auto changed = floats(std::size_t(n * cols));
+        check(cudaMemcpy(x.get(), changed.data(), changed.size() * 4, cudaMemcpyHostToDevice), "testing");
+        linear.run(matrixBefore, half.bf16(), n, firstOut);
+        same("behind a product of other inputs, to which x was added");
+    }
+}
+
 TEST_P(CudaLinear, TakesOneInputOfEveryWidth) {
     if (GetParam() != 1) GTEST_SKIP() << "one input";
     for (const int cols : {2048, 2560, 2592, 3072, 4096, 5120, 6144, 8192, 10240, 14336, 16384}) {

@@ -36,7 +36,7 @@ TEST_F(CudaTransferLoop, KernelsOfOneStreamDoNot) { EXPECT_FALSE(runTogether(lau
 /// rings and on many with small ones. The layers before kFirst have no slots.
 class CudaLoopOfLayers : public CudaTransferLoop {
 protected:
-    static constexpr int kLayers = 7, kFirst = 1, kSlots = 90, kStored = 140, kNewest = 6;
+    static constexpr int kLayers = 7, kFirst = 1, kSlots = 60, kStored = 90, kNewest = 6;
     struct Layer {
         std::vector<BlockMove> loads, writeBacks;
         std::vector<std::uint8_t> expected; // bytes of the slots after the step
@@ -45,12 +45,18 @@ protected:
         OnDevice<std::uint64_t> marks{std::size_t(2)};
     };
 
+    std::vector<std::uint8_t> drawn(std::size_t count) {
+        std::vector<std::uint8_t> bytes(count);
+        for (std::size_t i = 0; i + 4 <= count; i += 4) {
+            const auto word = std::uint32_t(random());
+            std::memcpy(&bytes[i], &word, sizeof word);
+        }
+        return bytes;
+    }
     void run(int blockBytes, int threadBlocks, bool writesBack) {
         const auto bytes = std::size_t(blockBytes);
         const PinnedMemory store(kLayers * kStored * bytes, "the store");
-        std::vector<std::uint8_t> stored(kLayers * kStored * bytes), slots(kLayers * kSlots * bytes);
-        for (auto& byte : stored) byte = std::uint8_t(random());
-        for (auto& byte : slots) byte = std::uint8_t(random());
+        auto stored = drawn(kLayers * kStored * bytes), slots = drawn(kLayers * kSlots * bytes);
         std::copy(stored.begin(), stored.end(), store.as<std::uint8_t>());
         const OnDevice<std::uint8_t> pool(slots);
         std::vector<Layer> layers(kLayers);
