@@ -34,9 +34,10 @@ public:
     }
 
     SpanBatch read() {
-        steps();
-        if (left_ > 0) layers();
-        if (left_ > 0) stepStages(int(batch_.next.step)); // steps that have no layers
+        const bool hasTimes = knows_.has(Known::StepTimes); // else steps have no place on a timeline
+        if (hasTimes) steps();
+        if (hasTimes && left_ > 0) layers();
+        if (hasTimes && left_ > 0) stepStages(int(batch_.next.step)); // steps that have no layers
         if (left_ > 0) others();
         batch_.atEnd = left_ > 0;
         batch_.fraction = fraction();

@@ -8,6 +8,7 @@
 #include "profiler/insights/insight.h"
 #include "profiler/read/filtered.h"
 #include "profiler/read/own_tier.h"
+#include "profiler/read/span_batch.h"
 #include "profiler/read/summary.h"
 #include "profiler/replay/check.h"
 #include "profiler/replay/replay.h"
@@ -238,6 +239,10 @@ TEST(PartlyKnownRun, ExportsNoTimesOfStepsThatNobodyTook) {
     }
     EXPECT_THAT(text(ExportTable::Spans), HasSubstr(R"("start_ns":700,"duration_ns":30)")) << "these were seen";
     EXPECT_THAT(text(ExportTable::Breakdown), HasSubstr(R"("total_ns":null)"));
+    const SpanBatch spans = readSpans(TraceReader(file), 1, {}, 1 << 20);
+    EXPECT_TRUE(spans.atEnd);
+    ASSERT_EQ(spans.spans.size(), 1u) << "no step has a place on the timeline";
+    EXPECT_EQ(spans.texts[spans.spans.front().name], "sampler");
     std::ostringstream chrome;
     exportChromeTrace(file, chrome);
     EXPECT_THAT(chrome.str(), Not(HasSubstr(R"("name":"decode")"))) << "no step has a place in time";

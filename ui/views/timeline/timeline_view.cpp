@@ -304,6 +304,10 @@ QString TimelineView::textWithoutSpans() const {
     if (run->row.serves())
         return tr("This run served requests.\n\nIts requests and iterations are recorded, not its steps: the view "
                   "Serving shows them.");
+    if (run->row.steps > 0 && !run->row.knows.has(Known::StepTimes))
+        return tr(
+            "The times of the steps are not known.\n\nThe engine that recorded this run did not see when its steps "
+            "began and how long they took.");
     const QString again = tr("\n\nRun it again, or choose another run.");
     if (run->row.stale)
         return tr("Nothing was recorded.\n\nThe program that recorded this run ended before its first step.") + again;
