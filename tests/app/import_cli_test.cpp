@@ -102,7 +102,7 @@ TEST_F(ImportCli, AFullDiskLeavesNoHalfExport) {
         const Finished result = cli({"export", path("run.kvtrace"), "--what", what, "-o", "/dev/full"});
         EXPECT_EQ(result.status, 1);
         EXPECT_EQ(test::linesOf(result.err).size(), 1u) << result.err;
-        EXPECT_THAT(result.err, HasSubstr("disk"));
+        EXPECT_THAT(result.err, HasSubstr("No space left on device"));
     }
     EXPECT_EQ(cli({"export", path("run.kvtrace"), "--what", "nothing", "-o", path("x.csv")}).status, 1);
     EXPECT_FALSE(std::filesystem::exists(path("x.csv")));

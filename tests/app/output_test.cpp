@@ -140,7 +140,7 @@ TEST_F(OutputCli, AFileAtItsLargestSizeIsAFailureAndNoSignal) {
     EXPECT_EQ(shell("(ulimit -f 1; " + program() + " export " + quoted(path("run.kvtrace")) + " --what spans -o " +
                     quoted(path("spans.csv")) + ")"),
               1);
-    EXPECT_THAT(said(), HasSubstr("writing " + path("spans.csv")));
+    EXPECT_THAT(said(), HasSubstr("cannot write " + path("spans.csv") + ": File too large"));
 }
 
 TEST_F(OutputCli, ATraceIsNotReplacedByATableOrAText) {

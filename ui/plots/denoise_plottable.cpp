@@ -120,7 +120,7 @@ QRgb DenoisePlottable::colourOf(const Pixel& pixel, bool showsWritten) const {
 }
 
 QImage DenoisePlottable::render(QCPRange steps, QCPRange rows, QSize size, double scale) const {
-    QImage image(size, QImage::Format_ARGB32_Premultiplied);
+    QImage image = deviceImage(size);
     image.fill(Qt::transparent);
     if (data_.empty() || rows.size() <= 0) return image;
     const int width = size.width(), height = size.height();

@@ -94,7 +94,7 @@ private:
 
 QImage HeatPlottable::render(QCPRange steps, QCPRange rows, bool rowsDown, QSize size,
                              Numbered<float>* columnMeans) const {
-    QImage image(size, QImage::Format_ARGB32_Premultiplied);
+    QImage image = deviceImage(size);
     image.fill(Qt::transparent);
     const int width = size.width(), height = size.height();
     if (columnMeans) columnMeans->assign(width, std::numeric_limits<float>::quiet_NaN());

@@ -143,7 +143,7 @@ int MaskPlottable::reuse(const Frame& before, int x, QImage& image) const {
 }
 
 QImage MaskPlottable::render(QCPRange steps, QCPRange blocks, QSize size, double scale) const {
-    QImage image(size, QImage::Format_ARGB32_Premultiplied);
+    QImage image = deviceImage(size);
     const int width = size.width(), height = size.height();
     if (data_.steps() == 0 || blocks.size() <= 0) {
         image.fill(Qt::transparent);

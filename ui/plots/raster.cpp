@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <new>
 
 namespace kvscope::ui {
 
@@ -16,6 +17,12 @@ double deviceScale(const QCPPainter& painter) {
 
 QSize deviceSize(const QRect& rect, double scale) {
     return {std::max(1, int(std::lround(rect.width() * scale))), std::max(1, int(std::lround(rect.height() * scale)))};
+}
+
+QImage deviceImage(QSize size) {
+    QImage image(size, QImage::Format_ARGB32_Premultiplied);
+    if (image.isNull() && !size.isEmpty()) throw std::bad_alloc();
+    return image;
 }
 
 void drawDeviceImage(QCPPainter& painter, const QRect& rect, QImage image, double scale) {

@@ -16,6 +16,10 @@ double deviceScale(const QCPPainter& painter);
 /// Size in device pixels of an image that covers `rect`.
 QSize deviceSize(const QRect& rect, double scale);
 
+/// An image of so many device pixels, which are not set yet. @throws std::bad_alloc where Qt has no memory for it: Qt
+/// itself would give an image without pixels, into which nobody can write
+QImage deviceImage(QSize size);
+
 /// Draws an image of the size deviceSize(rect, scale) over `rect`, pixel by pixel and without resampling.
 void drawDeviceImage(QCPPainter& painter, const QRect& rect, QImage image, double scale);
 

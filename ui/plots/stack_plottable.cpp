@@ -86,7 +86,7 @@ void StepStackPlottable::draw(QCPPainter* painter) {
         return;
     }
     const QSize size = deviceSize(area, scale);
-    QImage image(size, QImage::Format_ARGB32_Premultiplied);
+    QImage image = deviceImage(size);
     image.fill(Qt::transparent);
     const auto columns = stepColumns(mKeyAxis->range().lower, mKeyAxis->range().upper, size.width(), data_.steps());
     Numbered<int> extremes(columns.count(), -1);
