@@ -43,7 +43,7 @@ public:
     /// these are as few as keep the link busy (bench/results, 2026-11-22).
     int blocks() const;
     /// How many thread blocks beside a batch of so many rows, where the options name no other number.
-    static int usualBlocks(int rows) { return rows <= 16 ? 4 : rows <= 64 ? 8 : 24; }
+    static int usualBlocks(int rows) { return rows <= 16 ? 4 : 8; }
     /// The stream on which reports and the blocks of prompts go to the host.
     cudaStream_t copyStream() const { return copy_.get(); }
     /// Uploads what the transfer loop reads, after the arena has been taken.
