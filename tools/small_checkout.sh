@@ -21,7 +21,7 @@ if [ "${1:-}" = --without ]; then
     without=$2
     shift 2
 fi
-left_out=('!/tests/golden/golden_variants.safetensors' '!/tests/golden/golden_mid.safetensors' '!/tests/golden/golden_long.safetensors' '!/tests/golden/tokenizer_fixture.jsonl' '!/tests/golden/tokenizers/cases.jsonl' '!/tests/golden/hf_llama/tokenizer_cases.jsonl' '!/tests/golden/chat_cases.jsonl' '!/tests/golden/denoise/runs.jsonl' '!/docs/images')
+left_out=('!/tests/golden/golden_variants.safetensors' '!/tests/golden/golden_mid.safetensors' '!/tests/golden/golden_long.safetensors' '!/tests/golden/tokenizer_fixture.jsonl' '!/tests/golden/tokenizers/cases.jsonl' '!/tests/golden/hf_llama/tokenizer_cases.jsonl' '!/tests/golden/chat_cases.jsonl' '!/tests/golden/denoise/runs.jsonl' '!/tests/golden/pictures' '!/docs/images')
 case $without in
 losa-tiny) left_out+=('!/resources/models/losa-tiny/model.safetensors' '!/tests/golden/losa/*.json' '!/tests/golden/losa/tensors.safetensors') ;;
 nosa-tiny) left_out+=('!/resources/models/nosa-tiny/*.safetensors') ;;

@@ -147,11 +147,12 @@ private:
     /// What the times of a view's rows are known by, whose columns have the same names in views of other things.
     static std::optional<Known> neededInView(std::string_view view, std::string_view column) {
         const bool time = column == "start_ns" || column == "duration_ns";
-        if (view == "v_transfer")
-            return column == "blocks" || column == "bytes" ? std::optional(Known::Bytes)
-                   : column == "start_ns"                  ? std::optional(Known::StepTimes)
-                   : column == "duration_ns"               ? std::optional(Known::TransferTimes)
-                                                           : std::nullopt;
+        if (view == "v_transfer") {
+            if (column == "blocks" || column == "bytes") return Known::Bytes;
+            if (column == "start_ns") return Known::StepTimes;
+            if (column == "duration_ns") return Known::TransferTimes;
+            return std::nullopt;
+        }
         if (view == "v_layer" && column == "duration_ns")
             return Known::StageTimes; // a layer's duration is the sum of its stages
         if (view == "v_breakdown" && column == "total_ns") return Known::StepTimes;

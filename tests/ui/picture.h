@@ -66,13 +66,15 @@ inline constexpr double kMeanTolerance = 3, kPlaceTolerance = 14;
 /// picture, and written into the folder in full size. A drawing that differs is written into the folder for temporary
 /// files.
 inline void expectPicture(const QImage& drawn, const QString& name) {
-    const QString path = QString::fromStdString(test::source("tests/golden/pictures/")) + name + ".png";
+    const QString folder = QString::fromStdString(test::source("tests/golden/pictures")),
+                  path = folder + "/" + name + ".png";
     const QImage stamp = stampOf(drawn);
     if (qEnvironmentVariableIsSet("KVSCOPE_KEEP_PICTURES")) {
-        QDir().mkpath(QString::fromStdString(test::source("tests/golden/pictures")));
+        QDir().mkpath(folder);
         ASSERT_TRUE(stamp.save(path));
         ASSERT_TRUE(drawn.save(qEnvironmentVariable("KVSCOPE_KEEP_PICTURES") + QStringLiteral("/%1.png").arg(name)));
     }
+    if (!QDir(folder).exists()) GTEST_SKIP() << "tools/small_checkout.sh leaves the pictures out";
     const QImage kept = QImage(path).convertToFormat(QImage::Format_RGB32);
     ASSERT_EQ(kept.size(), stamp.size()) << "there is no picture " << path.toStdString();
     const PictureDifference difference = pictureDifference(stamp, kept);
