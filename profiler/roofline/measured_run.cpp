@@ -117,7 +117,7 @@ MeasuredRun measuredSteps(const TraceReader& reader, const RunRow& row) {
             fmt::format("run {} of {} is of a diffusion model, and the model of costs is of steps that decode one "
                         "token of each sequence",
                         row.runId, reader.path()),
-            "choose a run that decodes token by token");
+            "choose a run with decode steps");
     if (row.serves())
         throw Error(ErrorKind::Unsupported,
                     fmt::format("run {} of {} served requests, and the model of costs is of steps with one number of "

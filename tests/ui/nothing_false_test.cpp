@@ -497,7 +497,8 @@ TEST_F(NothingFalse, WhatLiesBeforeTheFirstRecordedTokenIsNoPrompt) {
     const auto window = makeWindow();
     const auto heading = [&] {
         QStringList texts;
-        for (const QLabel* label : window->findChild<TokenPanel*>()->findChildren<QLabel*>()) texts << label->text();
+        for (const QLabel* label : window->findChild<TokenPanel*>()->heading()->findChildren<QLabel*>())
+            texts << label->text();
         return texts.join(QLatin1Char('\n')).toStdString();
     };
     const auto sample = [](const char* name) {
@@ -534,7 +535,7 @@ TEST_F(NothingFalse, BlocksOfOtherSizesAreNotComparedByTheirIds) {
     const std::string text = textsOf(window->currentView()).join(QLatin1Char('\n')).toStdString();
     EXPECT_EQ(text.find("Only A selects"), std::string::npos) << text;
     EXPECT_NE(text.find("Jaccard 0.25. It counts tokens: A's blocks have 16 and B's 64."), std::string::npos) << text;
-    EXPECT_NE(text.find("Blocks of A without a token that B selects: none; blocks of B without one that A selects: 1."),
+    EXPECT_NE(text.find("Blocks of A without a token that B selects: none; blocks of B without one that A selects: 1"),
               std::string::npos)
         << text;
 }
