@@ -22,7 +22,7 @@ struct RowTable {
 
     /// Asks the arena for the tables.
     void plan(DeviceArena& arena);
-    /// Fills the tables in device memory, after the arena has been taken. Waits.
+    /// Fills the tables in device memory, after the arena has been taken. setAll waits until they are filled.
     void upload();
     /// Sets the tokens that the next step feeds and its active rows. Copies only what differs from what the device
     /// holds.

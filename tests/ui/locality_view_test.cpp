@@ -160,20 +160,17 @@ TEST(HeatPlottable, DrawsTheMeanOfExactlyTheStepsOfAPixel) {
     for (int x = 0; x < 200; ++x) ASSERT_EQ(fine.pixel(x, 1), Theme::sequential(x % 2));
 }
 
-TEST(HeatPlottable, RendersAWholeLongRunWithinOneFrame) {
+// How long a frame takes kvscope-bench-desktop measures.
+TEST(HeatPlottable, DrawsAWholeLongRun) {
     StepPyramid data;
     data.reset(32);
     QCustomPlot plot;
     auto* heat = new HeatPlottable(plot.xAxis, plot.yAxis, data);
     data.append(std::vector<float>(100'000 * 32, 0.5f));
-    QElapsedTimer clock;
-    qint64 best = 1'000'000'000;
-    for (int i = 0; i < 5; ++i) {
-        clock.start();
-        heat->render({-0.5, 99'999.5}, {-0.5, 31.5}, true, {1600, 900});
-        best = std::min(best, clock.nsecsElapsed());
-    }
-    EXPECT_LT(double(best) / 1e6, 40) << "milliseconds; 6 when the machine is idle, more under a sanitizer";
+    const QImage image = heat->render({-0.5, 99'999.5}, {-0.5, 31.5}, true, {1600, 900});
+    ASSERT_EQ(image.size(), QSize(1600, 900));
+    for (int x = 0; x < 1600; x += 13)
+        for (int y = 0; y < 900; y += 7) ASSERT_EQ(image.pixel(x, y), Theme::sequential(128.0 / 255)) << x << ' ' << y;
 }
 
 } // namespace KVSCOPE_TEST_FILE

@@ -63,7 +63,8 @@ QString time(double ns) {
 
 /// With one digit behind the point, so that those of all bars compare at a glance.
 QString percent(double part, double all) {
-    return withMinus(QStringLiteral("%1 %").arg(all > 0 ? 100 * part / all : 0, 0, 'f', 1));
+    const double share = all > 0 ? 100 * part / all : 0;
+    return withMinus(QStringLiteral("%1 %").arg(std::abs(share) < 0.05 ? 0 : share, 0, 'f', 1)); // no minus before 0.0
 }
 
 class WaterfallView final : public PlotView {
