@@ -1,4 +1,5 @@
-// SparDA, InfiniGen and ArkVale with prefetch_layers=1: queries that are guessed one layer before their layer runs.
+// Methods that choose a layer ahead (docs/kernels.md lists them): queries that are guessed one layer before the layer
+// that they are for. SparDA, and NOSA and InfLLM-V2 with ahead=forecast, use this while a prompt is read.
 #pragma once
 
 #include "kernels/cuda/device/check.h"
