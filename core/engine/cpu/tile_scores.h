@@ -12,8 +12,8 @@ namespace kvscope {
 void scoreTiles(const float* query, int dim, float scale, std::span<const KvBlockView> views, int tile,
                 std::span<float> scores);
 
-/// The numerators of a softmax over tokens, summed up within each tile. A tile's share of the attention is ofTile /
-/// all.
+/// The numerators of a softmax over tokens, summed up within each tile. The share of the attention that a tile gets is
+/// ofTile / all.
 struct TileWeights {
     std::vector<double> ofTile; // of the tiles that the scores cover, the last one perhaps in part
     double all = 0;             // of all tokens, added up one after the other
