@@ -77,8 +77,8 @@ struct ExposureTotal {
 
 struct ExposureReport {
     RunRow run;
-    bool measured = false;             // transfer times; else modelled, and then not part of any wall time
-    std::optional<Link> link;          // modelled, or fitted to the measured times; nothing crossed it: none
+    bool measured = false;    // transfer times are measured; else they are modelled and part of no wall time
+    std::optional<Link> link; // the modelled link, or one fitted to the measured times; absent: nothing crossed it
     std::vector<StepExposure> steps;   // decode steps, ascending
     bool byLayer = false;              // the layers are read: without them there are no reasons, layers and group
     std::vector<LayerExposure> layers; // ascending; every layer of the run
@@ -103,7 +103,8 @@ struct ExposureReport {
 ExposureReport exposureOfSteps(const TraceReader& reader, RunRow run, const std::vector<StepRow>& steps);
 /// Reads the layer rows of those steps once: reasons, layers, the group. @throws Error(Cancelled)
 void readLayerExposure(const TraceReader& reader, ExposureReport& report);
-/// Both. @throws Error(BadInput) if there is no such run, Error(Cancelled)
+/// exposureOfSteps() and readLayerExposure() in one call. @throws Error(BadInput) if there is no such run,
+/// Error(Cancelled)
 ExposureReport exposureOf(const TraceReader& reader, int runId);
 
 /// The smallest set of layers, in at most three runs of neighbours, that causes most of the exposed time; empty when

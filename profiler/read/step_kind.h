@@ -29,9 +29,9 @@ struct StepMark {
     bool opensBlock = false;
 };
 
-/// Makes the marks of a run's steps. A denoising run compares selections within a block only, so that every block has
-/// one without an earlier one: which sequences such a step knows already is read from its selections, up to the last
-/// step that is recorded when the object is made.
+/// Makes the marks of a run's steps. In a denoising run a selection is compared only with earlier ones of the same
+/// block, so that the first selection of every block has none before it. In such a run the selections themselves say
+/// whether a sequence is new; they are read when the object is made, up to the last step that is recorded then.
 class StepMarks {
 public:
     StepMarks(const TraceReader& reader, const RunRow& run);
@@ -43,8 +43,9 @@ private:
 };
 
 /// Tells which decode steps of a run are cold: those in which some sequence selects for the first time. In a run that
-/// never says what was kept it is the first step that selects; in a run that never selects step 1, the first one after
-/// the prefill. Which of the three a run is can change until its last step, so that each step is told for all three.
+/// never says what was kept, the first step that selects is cold; in a run that never selects, step 1, the first one
+/// after the prefill. Which of these three a run is can change until its last step, so that next() answers for all
+/// three.
 class ColdRule {
 public:
     enum Reading : std::uint8_t { NeverSelects, NeverCompares, Compares };

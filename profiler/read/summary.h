@@ -79,7 +79,7 @@ private:
         std::uint64_t steps = 0, tokens = 0;
         double durationNs = 0;
         std::array<std::uint64_t, kComponents> componentNs{};
-        std::array<bool, kComponents> took{}; // any time in any step
+        std::array<bool, kComponents> took{}; // whether the component took time in any step
     };
     /// Sums that rates are made of.
     struct RateSums {
@@ -100,10 +100,11 @@ private:
     double transferNs_ = 0, exposedNs_ = 0;
     RateSums decode_;
     ColdRule rule_;
-    std::array<RateSums, ColdRule::kReadings> cold_; // by what the run turns out to be when all is read
-    std::int64_t firstStartNs_ = 0, lastEndNs_ = 0;  // of the decode steps
+    /// [reading]: which steps are cold is certain only when the whole run is read.
+    std::array<RateSums, ColdRule::kReadings> cold_;
+    std::int64_t firstStartNs_ = 0, lastEndNs_ = 0; // of the decode steps
     std::int64_t localityCount_ = 0, localityUndefined_ = 0, localityOpening_ = 0;
-    double localitySum_ = 0, localityMin_ = 0; // the lowest: once there is any
+    double localitySum_ = 0, localityMin_ = 0; // localityMin_: the lowest; means nothing while localityCount_ is 0
 };
 
 /// Reads the whole run once. @throws Error(BadInput) if there is no such run, Error(Cancelled)

@@ -26,7 +26,8 @@ struct RunRow {
     RunFact<Timing> timing; // how its transfer times are known
     RunFact<RunStatus> status;
     RunFact<RecordLevel> level;
-    std::string error; // of the recording's storage: nothing was recorded after it, and the status is `failed`
+    /// The storage error that ended the recording: nothing was recorded after it, and the status is `failed`.
+    std::string error;
     int blockSize = 0, layers = 0, kvHeads = 0, queryHeads = 0, headDim = 0, sequences = 0, deviceSlots = 0,
         budgetBlocks = 0;
     std::int64_t blockBytes = 0;
