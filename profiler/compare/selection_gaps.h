@@ -47,9 +47,9 @@ std::vector<float> gapsOf(const SelectionRow& row, std::span<const std::int32_t>
 /// Why the ids of two runs cannot be compared one by one, a sentence without a full stop; empty: they can.
 std::string gapsRefusal(const RunRow& a, const RunRow& b, const std::string& other = "B");
 
-/// Calls `visit` for every KV head that selects in both runs, but other blocks, in order of step, layer, sequence, head;
-/// the argument is valid during the call only. layer, sequence, kvHead: only this one; -1: all. Sink and window blocks
-/// are always attended, so their scores do not count for the lowest score chosen.
+/// Calls `visit` for every KV head that selects in both runs, but other blocks, in order of step, layer, sequence,
+/// head; the argument is valid during the call only. layer, sequence, kvHead: only this one; -1: all. Sink and window
+/// blocks are always attended, so their scores do not count for the lowest score chosen.
 /// @pre gapsRefusal() is empty. @throws Error(BadInput) if a selection is damaged, Error(Cancelled | Storage)
 GapSums readSelectionGaps(const TraceReader& a, int runA, const TraceReader& b, int runB,
                           std::span<const StepPair> pairs,
