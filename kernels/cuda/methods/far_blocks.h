@@ -75,6 +75,8 @@ struct FarAppendArgs {
     __nv_bfloat16* farQ = nullptr;     // [rows, queryHeads*dim] out: queries rotated as at position localTokens
     std::uint32_t* replaced = nullptr; // out: blocks of this layer whose keys went to the host; null: not wanted
 };
+/// Keeps the key of a decode step's token before rotation and makes farQ. Where a block leaves the window with this
+/// token, gives it representative keys and replaces its keys by those before rotation.
 void appendToFarMemory(const Launch& launch, const FarAppendArgs& args);
 
 struct FarChoiceArgs {
