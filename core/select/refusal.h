@@ -34,6 +34,7 @@ struct DenoisingReach {
     bool canvases = false;     // of masked-diffusion models
     bool prefixOnHost = false; // the prefix of a block can wait on the host, whose pages the method chooses
 };
+/// What the method denoises on the backend, with its default parameters.
 DenoisingReach denoisingReach(const MethodEntry& method, Backend backend);
 
 /// Whether the method, with its default parameters for this model, runs on the backend in a sequence of `longest`

@@ -18,6 +18,7 @@ struct TileWeights {
     std::vector<double> ofTile; // of the tiles that the scores cover, the last one perhaps in part
     double all = 0;             // of all tokens, added up one after the other
 };
+/// The weights of tiles of `tile` tokens from the logits of all tokens.
 TileWeights weighTiles(std::span<const float> scores, int tile);
 
 } // namespace kvscope

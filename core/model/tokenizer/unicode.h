@@ -7,6 +7,7 @@
 
 namespace kvscope::tokenizing {
 
+/// Appends the character in UTF-8.
 void appendUtf8(std::string& out, std::uint32_t codePoint);
 
 /// Bytes of the character that begins with `lead`, in valid UTF-8.
