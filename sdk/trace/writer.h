@@ -26,7 +26,7 @@ struct RunCounts {
 
 class Writer final : public Object {
 public:
-    /// rank: of the process, where it said one.
+    /// rank: of the process; absent: it has none.
     Writer(std::string path, const RecorderOptions& options, std::optional<int> rank);
     void settle() override;
     void resume() override;
@@ -119,11 +119,12 @@ private:
     void requireTimes() const;
 
     const std::shared_ptr<Run> run_;
-    std::mutex mutex_; // guards what follows. One thread should use a step; two are a mistake, which must not crash
+    /// Guards what follows. A step should be used by one thread; two are the caller's mistake, which must not crash.
+    std::mutex mutex_;
     std::unique_ptr<StepRecord> record_;
     Phase phase_ = Phase::Decode;
-    bool ownClock_ = true;              // the times of the step are the library's
-    std::vector<std::uint8_t> counted_; // [layer] its hits are counts without selections
+    bool ownClock_ = true;              // the library takes the times of the step itself
+    std::vector<std::uint8_t> counted_; // [layer] whether hits were given as counts without selections
     BlockFinder finder_;
     SelectedBlocks found_;
 };
