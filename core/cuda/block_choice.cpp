@@ -92,6 +92,7 @@ cuda::SelectArgs BlockChoice::stepArgs(LayerId index, const StepReport& report) 
     select.position = rows_.position;
     select.active = rows_.active;
     select.planted.streams = layer.planted;
+    select.planted.firstHead = layout_.firstRow * layout_.kvHeads;
     if (layer.offloaded && !options_.pooled) { // a pool is asked when all rows have chosen
         select.slots = slotsOf(index);
         select.list.slot = listsOf(index).slot;

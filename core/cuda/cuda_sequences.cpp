@@ -38,10 +38,19 @@ CudaSequences::CudaSequences(const CudaSequencesParts& parts)
     refuseUnsupported();
     for (const LayerPlan& plan : p_.options.plans) static_cast<LayerPlan&>(layers.emplace_back()) = plan;
     if (p_.options.method.makeSelector != nullptr) makeSelector();
+    const bool offloads = p_.options.plans.offloaded() > 0;
+    if (p_.options.halves && !selector && offloads && p_.layout.rows > 1) {
+        order.inHalves();
+        transfers.planBeside(false, false);
+        leaveRoomForTransfers();
+    }
     if (!selector || p_.options.method.abilities.ahead != Ahead::NextLayer) return;
     order.lookAhead();
-    const bool offloads = p_.options.plans.offloaded() > 0;
     transfers.planBeside(offloads && p_.launch.clusters && !p_.options.sharesSteps, loopAskedFor(p_.options));
+    leaveRoomForTransfers();
+}
+
+void CudaSequences::leaveRoomForTransfers() {
     // Transfers occupy some multiprocessors. A kernel with a thread block for each multiprocessor would have thread
     // blocks that wait for those, so kernels count on fewer. They count on as few where nothing is transferred, so
     // that with and without offloading the same sums are made in the same order.
@@ -234,6 +243,7 @@ ReportNeeds CudaSequences::reportNeeds() const {
     needs.blocks = selections;
     needs.scores = selections && options.level == RecordLevel::Full;
     if (options.oracle) needs.units = Elements(p_.layout.maxUnits);
+    needs.halves = order.isInHalves() ? 2 : 1;
     needs.ownBytes = selector && options.record ? selector->reportBytes() : 0;
     return needs;
 }

@@ -34,6 +34,7 @@ private:
     void fillTimes(const StepReport& report, StepRecord& record) const;
     void countTransfers(const StepReport& report, LayerId layer, const ActiveSequence& row, LayerRecord& out) const;
     void fillStages(const StepReport& report, LayerId layer, LayerRecord& out) const;
+    void fillHalves(const StepReport& report, StepRecord& record) const;
     void fillTransfers(const StepReport& report, LayerId layer, StepRecord& record) const;
     void fillBeside(const StepReport& report, LayerId layer, StepRecord& record) const;
     void fillSelections(const StepReport& report, LayerId layer, StepRecord& record,

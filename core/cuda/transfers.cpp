@@ -17,7 +17,7 @@ Transfers::Transfers(const CudaEngineOptions& options, const BatchLayout& layout
 
 void Transfers::plan(DeviceArena& arena) {
     const std::size_t layers = layers_.size();
-    arena.plan(counters, layers * 2 + 2, "session state");
+    arena.plan(counters, halves() * halfCounters(), "session state");
     if (options_.transfers.plan.loads != TransferPlan::Kernel) {
         constexpr const char* kWhat = "lists of blocks";
         arena.planHost(lists_.loads, mostLoads(), kWhat);
@@ -35,6 +35,15 @@ void Transfers::open() {
     if (!beside_) return;
     for (cuda::Event* event : {&chosen_, &loaded_[0], &loaded_[1]}) *event = cuda::Event::make();
     second_ = cuda::Stream::make(cuda::StreamKind::Urgent);
+    secondStream_ = second_.get();
+}
+
+void Transfers::openHalf(const Transfers& all, int half) {
+    beside_ = true;
+    for (cuda::Event* event : {&chosen_, &loaded_[0], &loaded_[1]}) *event = cuda::Event::make();
+    secondStream_ = all.secondStream_;
+    blocksOfAll_ = all.blocks();
+    counters = RowsOf(all.counters, halfCounters())[half];
 }
 
 void Transfers::checkLoop() {
@@ -43,6 +52,7 @@ void Transfers::checkLoop() {
 
 int Transfers::blocks() const {
     if (options_.transfers.aheadBlocks > 0) return options_.transfers.aheadBlocks;
+    if (blocksOfAll_ > 0) return blocksOfAll_;
     return usualBlocks(layout_.rows);
 }
 
@@ -157,7 +167,7 @@ cuda::GatherArgs Transfers::besideArgs(LayerId index, const StepReport& report, 
     const bool loads = part != Part::WriteBacks;
     gather.mark = report.mark(index, loads ? kGather : kBack);
     gather.endMark = report.mark(index, loads ? kLoaded : kBackEnd);
-    if (options_.record && loads) {
+    if (options_.record && loads && order_.looksAhead()) {
         gather.ready = report.mark(index, kReady);
         gather.begin = report.mark(kEmbed);
         gather.late = report.headsOf(index);
@@ -168,7 +178,7 @@ cuda::GatherArgs Transfers::besideArgs(LayerId index, const StepReport& report, 
 /// How kernels on the second stream are launched.
 cuda::Launch Transfers::onSecond() const {
     cuda::Launch how = launch_;
-    how.stream = second_.get();
+    how.stream = secondStream_;
     how.joined = true;
     return how;
 }
@@ -176,14 +186,14 @@ cuda::Launch Transfers::onSecond() const {
 /// Makes what the second stream gets from now on wait for everything that the step's stream has so far.
 void Transfers::fork() const {
     cuda::check(cudaEventRecord(chosen_.get(), launch_.stream), "starting a transfer");
-    cuda::check(cudaStreamWaitEvent(second_.get(), chosen_.get()), "starting a transfer");
+    cuda::check(cudaStreamWaitEvent(secondStream_, chosen_.get()), "starting a transfer");
 }
 
 void Transfers::move(LayerId index, const StepReport& report, Part part) {
     stages_.at(index, Stage::Offloading);
     cuda::gatherBlocks(onSecond(), besideArgs(index, report, part), blocks());
     if (part != Part::WriteBacks)
-        cuda::check(cudaEventRecord(loaded_[int(index) % 2].get(), second_.get()), "starting a transfer");
+        cuda::check(cudaEventRecord(loaded_[int(index) % 2].get(), secondStream_), "starting a transfer");
 }
 
 void Transfers::besideNow(LayerId index, const StepReport& report) {
@@ -200,15 +210,15 @@ void Transfers::besideLater(LayerId index, bool loadsNext, bool writesBack, cons
 
 cuda::Launch Transfers::join(LayerId index) const {
     cuda::Launch how = launch_;
-    if (!order_.looksAhead() || loop_ || !layers_[index].offloaded) return how;
+    if (!order_.movesBeside() || loop_ || !layers_[index].offloaded) return how;
     cuda::check(cudaStreamWaitEvent(launch_.stream, loaded_[int(index) % 2].get()), "waiting for a transfer");
     how.joined = true;
     return how;
 }
 
 void Transfers::joinAll(bool any) const {
-    if (!order_.looksAhead() || loop_ || !any) return;
-    cuda::check(cudaEventRecord(chosen_.get(), second_.get()), "waiting for a transfer");
+    if (!order_.movesBeside() || loop_ || !any) return;
+    cuda::check(cudaEventRecord(chosen_.get(), secondStream_), "waiting for a transfer");
     cuda::check(cudaStreamWaitEvent(launch_.stream, chosen_.get()), "waiting for a transfer");
 }
 
@@ -236,7 +246,7 @@ void Transfers::startLoop(int entry) {
     args.step = ++loops_;
     args.flags = flags;
     cuda::runTransferLoop(onSecond(), args, blocks());
-    cuda::check(cudaEventRecord(chosen_.get(), second_.get()), "starting a transfer");
+    cuda::check(cudaEventRecord(chosen_.get(), secondStream_), "starting a transfer");
 }
 
 void Transfers::handOver(LayerId listed, std::optional<LayerId> awaited, std::uint64_t* ready) const {

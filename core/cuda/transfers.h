@@ -39,6 +39,9 @@ public:
     /// loop would wait for ever. Called once, with the arena taken and before the first step.
     void checkLoop();
     bool hasLoop() const { return loop_; }
+    /// For one half of the rows, in place of plan() and open(): transfers travel on the second stream of `all`, behind
+    /// what is under way there, and are counted in part number `half` of its counters.
+    void openHalf(const Transfers& all, int half);
     /// How many thread blocks a transfer beside other kernels has. Every thread block more slows the other kernels, so
     /// these are as few as keep the link busy (bench/results, 2026-11-22).
     int blocks() const;
@@ -76,15 +79,19 @@ public:
 
     /// The layer's pair of `counters`.
     std::uint32_t* countsOf(LayerId layer) const { return counters + 2 * int(layer); }
+    /// How many words of `counters` are zero when a step begins.
+    int clearedCounters() const { return int(halves() * halfCounters()) - 2; }
 
     // Device memory
-    std::uint32_t* counters = nullptr;                         // [layers + 1][2] blocks loaded, written back
+    std::uint32_t* counters = nullptr;                         // [halves][layers + 1][2] blocks loaded, written back
     cuda::GatherArgs* loopGathers[StepReports::kEntries] = {}; // [layers], with the loop
     cuda::TransferFlags flags;                                 // with the loop
 
 private:
     cuda::GatherArgs gatherArgs(LayerId layer, const StepReport& report) const;
     cuda::GatherArgs besideArgs(LayerId layer, const StepReport& report, Part part) const;
+    std::size_t halves() const { return order_.isInHalves() ? 2 : 1; }
+    std::size_t halfCounters() const { return layers_.size() * 2 + 2; }
     cuda::Launch onSecond() const;
     void fork() const;
     void move(LayerId layer, const StepReport& report, Part part);
@@ -112,6 +119,8 @@ private:
     std::uint32_t loops_ = 1; // steps that had a transfer loop, and the trial step, which had none
     cuda::Event chosen_, loaded_[2];
     cuda::Stream copy_, second_;
+    int blocksOfAll_ = 0;                 // of a half: blocks() of all rows
+    cudaStream_t secondStream_ = nullptr; // second_, or that of all rows
 };
 
 } // namespace kvscope
