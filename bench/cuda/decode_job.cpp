@@ -8,6 +8,7 @@
 #include "core/cuda/testing/planted_steps.h"
 #include "core/model/model_shape.h"
 #include "core/plan/kv_format.h"
+#include "core/select/overlap.h"
 #include "core/select/refusal.h"
 #include "core/session/gpu_bus_id.h"
 #include "kernels/cuda/transfer/quantised_blocks.h"
@@ -173,6 +174,7 @@ CudaEngineOptions engineOptions(const DecodeJob& job, const DeviceModel& model, 
     options.spec = method.make(options.method.parameters, config);
     options.method.makeSelector = method.deviceMaker(options.method.parameters);
     options.offload = job.offload;
+    options.halves = select::overlapsHalves(options.method.parameters);
     options.transfers.aheadBlocks = job.aheadBlocks;
     options.transfers.loop = job.transferLoop;
     if (job.kvType.value_or(KvType::BF16) != KvType::BF16) {

@@ -72,6 +72,8 @@ std::vector<Case> cases() {
     all.push_back({"sparda", {{"prefill", "sparse"}}});
     all.push_back({"nosa", {{"ahead", "forecast"}}});
     all.push_back({"infllmv2", {{"ahead", "forecast"}}});
+    all.push_back({"nosa", {{"overlap", "halves"}}});
+    all.push_back({"infllmv2", {{"overlap", "halves"}}});
     all.push_back({"arkvale", {{"prefetch_layers", "1"}}});
     all.push_back({"arkvale", {{"groups", "layer"}}});
     all.push_back({"asynctls", {{"lag", "0"}}});
