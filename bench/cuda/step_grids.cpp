@@ -63,6 +63,20 @@ std::vector<DecodeJob> aheadJobs() {
     return jobs;
 }
 
+/// On demand beside halves of the batch, of which one computes while blocks of the other travel; and on demand where
+/// every block is hit, so that computing alone is known.
+std::vector<DecodeJob> halvesJobs() {
+    std::vector<DecodeJob> jobs;
+    for (const int batch : {64, 128}) {
+        jobs.push_back(job("nosa", 16384, batch, kNosaLocality));
+        jobs.push_back(job("nosa", 16384, batch, kNosaLocality));
+        jobs.back().parameters = {{"overlap", "halves"}};
+        jobs.push_back(job("nosa", 16384, batch, kEverythingHits));
+    }
+    for (DecodeJob& each : jobs) each.storedSequences = kStoredSequences;
+    return jobs;
+}
+
 /// What 16,384 tokens of a 96K context, 64 pools of 4,096 tokens, or the same bytes of 8-bit blocks make of the same
 /// GPU memory; and NOSA beside InfLLM-V2 where its fewer misses count most.
 std::vector<DecodeJob> sameMemoryJobs() {

@@ -134,6 +134,10 @@ Json offloadedAhead(HeadlineRun& run) {
     return aheadRows(benchmark("decode", {{"grid", "ahead"}, {"rounds", "2"}}, run.log));
 }
 
+Json halvesOfBatches(HeadlineRun& run) {
+    return halvesRows(benchmark("decode", {{"grid", "halves"}, {"rounds", "2"}}, run.log));
+}
+
 Json sameMemory(HeadlineRun& run) {
     return sameMemoryRows(benchmark("decode", {{"grid", "same-memory"}, {"rounds", "2"}}, run.log));
 }
@@ -208,6 +212,8 @@ std::span<const HeadlinePart> headlineParts() {
                      "offloaded-step,paper-16k", offloaded, true},
         HeadlinePart{"ahead", kGpu, 0.7, "offloaded nosa at 16K whose blocks the layer before chooses",
                      "paper-16k-ahead,ahead-step", offloadedAhead, true},
+        HeadlinePart{"halves", kGpu, 0.8, "offloaded nosa at 16K in two halves beside on demand", "halves,halves-step",
+                     halvesOfBatches, true},
         HeadlinePart{"same-memory", kGpu, 1.5, "offloaded pools beside full attention in the same GPU memory, 96K",
                      "full-at-same-memory,same-memory-rate,over-infllmv2", sameMemory, true},
         HeadlinePart{"long", kGpu, 0.5, "an answer of 1,200 tokens", "long-answer", longAnswer, true},

@@ -268,6 +268,28 @@ TEST_F(Headline, AStepAheadStandsBesideTheLongerOfComputingAndLink) {
     expectRowsOfIndex(rows);
 }
 
+TEST_F(Headline, HalvesStandBesideTheStepOnDemandAndItsLimit) {
+    Json decode;
+    for (const double turn : {1.0, 2.0}) {
+        const auto row = [&](const char* selection, double step, double link) {
+            decode["rows"].push_back({{"batch", 64},
+                                      {"selection", selection},
+                                      {"step_ms", step},
+                                      {"link_floor_ms", link},
+                                      {"tokens_per_s", 1.0}});
+        };
+        row("planted:0.945", 18.0 * turn, 10.0);
+        row("planted:0.945", 12.0, 10.0);
+        decode["rows"].back()["parameters"]["overlap"] = "halves";
+        row("planted:1", 8.0 * turn, 0.0);
+    }
+    decode["rows"].push_back({{"batch", 128}, {"refused", "too large"}});
+    const Json rows = bench::halvesRows(decode);
+    EXPECT_EQ(rows["halves"], Json({{"EB 64", {1.5, 3.0}}, {"EB 128", "does not fit"}}));
+    EXPECT_EQ(rows["halves-step"], Json({{"EB 64", {1.2, 0.75}}, {"EB 128", "does not fit"}}));
+    expectRowsOfIndex(rows);
+}
+
 TEST_F(Headline, PoolsStandBesideFullAttentionInTheSameMemory) {
     Json decode;
     for (const double turn : {1.0, 2.0})
