@@ -16,7 +16,7 @@ using namespace check;
 
 namespace {
 
-constexpr double kBlobsShare = 0.5;               // of a run's time
+constexpr double kBlobsShare = 0.5;               // share of a run's time in the progress that its blobs take
 constexpr std::int64_t kCountedBlobs = 4'000'000; // reading them takes a few seconds
 
 bool hasTable(Connection& connection, std::string_view name) {
@@ -125,7 +125,7 @@ private:
 
     Connection& connection_;
     const CheckOptions& options_;
-    Knowledge knows_; // everything, of the file as a whole
+    Knowledge knows_; // of the file as a whole; it knows everything
     RunCheck result_;
 };
 

@@ -23,7 +23,7 @@ SqlRule orphans(const char* id, const char* says, const char* table, const char*
                         table, run)};
 }
 
-/// A text that readers cut. The file's own table is asked, in which it is whole.
+/// A rule about texts so long that readers cut them. It asks the file's own table, which has the whole texts.
 SqlRule lengthOf(const char* id, const char* says, const char* table, const char* column, const char* key) {
     return {id,
             says,

@@ -274,7 +274,7 @@ void findUnusedBudget(RunFacts& facts, std::vector<Insight>& out) {
     insight.impact = everything && wall > 0 ? double(selecting) / double(wall) : 0;
     insight.severity = severityOf(insight.impact);
     const bool compared = std::ranges::any_of(facts.decodeSteps(), [](const StepRow& step) { return step.kept >= 0; });
-    const bool reached = largest >= run.budgetBlocks; // by contexts that have as many blocks
+    const bool reached = largest >= run.budgetBlocks; // the budget is used up as soon as a context has as many blocks
     insight.title = fmt::format("The budget of {} blocks is {}: a head attends {:.1f} on average, {} at most",
                                 run.budgetBlocks, reached ? "seldom used up" : "never used", mean, largest);
     insight.detail = everything

@@ -110,7 +110,7 @@ void findRecordingCost(RunFacts& facts, std::vector<Insight>& out) {
     const bool compared = cost.way == RecordingCost::Way::Compared;
     Insight insight;
     insight.trust = true;
-    insight.priced = false; // the mend changes the recording, not the run
+    insight.priced = false; // the advice changes the recording, not the run
     insight.severity = cost.share >= kAlarmImpact || cost.tokensEqual == false ? Severity::Alarm : Severity::Note;
     insight.impact = std::max(0.0, cost.share / (1 + cost.share));
     insight.title = cost.tokensEqual == false

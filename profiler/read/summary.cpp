@@ -198,7 +198,8 @@ RunSummary summarize(const TraceReader& reader, int runId, const Progress& progr
     SummarySums sums;
     const int steps = reader.stepCount(runId);
     for (int first = 0; first < steps; first += kPieceSteps) {
-        first = ReaderAccess::of(reader).nextStep(runId, first); // rows bound the work, not their numbers
+        // Visits recorded steps only, because a trace may have large gaps between the numbers of its steps.
+        first = ReaderAccess::of(reader).nextStep(runId, first);
         report(progress, double(first) / steps, "reading steps");
         sums.read(reader, runId, first, std::min(first + kPieceSteps, steps) - 1, take);
     }

@@ -55,7 +55,7 @@ void takeHits(RecordedServer& server, const TraceReader& reader, const RunRow& r
     } catch (const Error& error) {
         if (error.kind == ErrorKind::Cancelled) throw;
         server.whyNoHits = oneLine(error);
-        // A view's picture is passed on: the sentence names the file and keeps its folder back.
+        // The sentence may be part of a picture that is passed on, so it names the file without its folder.
         const std::string& path = reader.path();
         if (const std::size_t at = server.whyNoHits.find(path); at != std::string::npos)
             server.whyNoHits.replace(at, path.size(), std::filesystem::path(path).filename().string());
