@@ -379,7 +379,7 @@ private:
         for (int i = 0; i < cells.length(0); ++i) {
             for (; next < pairs[i].at; ++next)
                 columns.insert(columns.end(), cells.under(0),
-                               std::numeric_limits<float>::quiet_NaN()); // no counterpart
+                               std::numeric_limits<float>::quiet_NaN()); // the step has no counterpart
             const auto column = cells.part(std::span(chunk.values), i);
             columns.insert(columns.end(), column.begin(), column.end());
             ++next;
