@@ -280,7 +280,8 @@ Json describeRun(const TraceReader& reader, const RunRow& run, const Progress& p
              {"device_slots", run.deviceSlots == 0 ? known(Known::Hits, 0) : Json(run.deviceSlots)},
              {"budget_blocks", run.budgetBlocks},
              {"block_bytes", run.blockBytes},
-             {"steps", s.decodeSteps}, // reading the prompt is none, nor are a server's other iterations
+             // Without the prompt, which is no step, and without a server's iterations that decode nothing.
+             {"steps", s.decodeSteps},
              // a serving run reads its prompts in iterations, which are no steps
              {"prompt_tokens", run.serves() ? Json() : Json(s.promptTokens)},
              {"decode_steps", s.decodeSteps},
@@ -336,7 +337,7 @@ Json describeRun(const TraceReader& reader, const RunRow& run, const Progress& p
     if (const auto lost = lostPmSamples(reader, run.runId)) out["lost_pm_samples"] = *lost;
     out["components"] = known(Known::StageTimes, Json::array());
     for (const ComponentShare& part : s.components) {
-        if (!run.knows.has(Known::StageTimes)) break; // all of a step would be called other than its stages
+        if (!run.knows.has(Known::StageTimes)) break; // without stage times all of a step would count as `other`
         out["components"].push_back({{"phase", nameOf(part.phase)},
                                      {"component", part.component},
                                      {"ms", double(part.totalNs) / 1e6},

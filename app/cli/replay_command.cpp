@@ -337,7 +337,7 @@ CheckReport check(const ReplayArguments& arguments, const ReplayOptions& options
     const auto model = recordedModel(arguments, trace.run);
     std::vector<EngineCache> caches = cachesToCheck(arguments, options, trace);
     const std::string recorded = trace.cachePolicy.empty() ? "keep-selected" : trace.cachePolicy;
-    const auto known = replayPolicies(); // without lru-s: a recording does not hold what it goes by
+    const auto known = replayPolicies(); // without lru-s, which needs the worth of blocks: a recording does not hold it
     const bool hasControl = trace.run.deviceSlots > 0 &&
                             std::any_of(known.begin(), known.end(), [&](const auto& p) { return p.name == recorded; });
     if (hasControl) caches.insert(caches.begin(), {recorded, trace.run.deviceSlots, trace.link});

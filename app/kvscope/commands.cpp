@@ -80,7 +80,7 @@ void useOffscreenPlatform() {
     qInstallMessageHandler([](QtMsgType type, const QMessageLogContext&, const QString& text) {
         if (text.startsWith(QLatin1String("QThread::start: "))) {
             printErr("kvscope: {}\n", kNoThreads);
-            std::_Exit(1); // whoever waits for the thread is not asked
+            std::_Exit(1); // at once: the thread that waits for the new one would wait for ever
         }
         if (type == QtCriticalMsg || type == QtFatalMsg) printErr("kvscope: {}\n", text.toStdString());
     });

@@ -345,7 +345,8 @@ std::optional<int> CommandLine::parse(int argc, char** argv) {
         if (const std::size_t twice = what.find(": At Most 1 required but received"); twice != std::string::npos)
             what = what.substr(0, twice) + " is given more than once";
         printErr("{}: {}; see {} --help\n", owned_->get_name(), what, program);
-        // An option that another one makes vain is refused as where the command itself finds that.
+        // An option that has no effect beside another one ends the program with status 1, here as where the command
+        // itself refuses it.
         const bool vain = dynamic_cast<const CLI::ExcludesError*>(&error) != nullptr ||
                           dynamic_cast<const CLI::RequiresError*>(&error) != nullptr;
         return vain ? 1 : 2;

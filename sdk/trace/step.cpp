@@ -14,7 +14,8 @@ void requireNotNegative(const char* what, std::int64_t value) {
     if (value < 0) refuse(KVTRACE_INVALID, what, " is ", std::to_string(value), "; it cannot be negative");
 }
 
-/// Refuses misses in a run that declares no slots: every block of such a run is resident. They are allowed with loads.
+/// Refuses misses in a run that declares no slots, because every block of such a run is resident. A run that records
+/// its loads may have misses without slots.
 void requireSlots(const Run& run, std::int64_t misses) {
     if (misses > 0 && !run.hasSlots && !run.knows(KVTRACE_KNOWS_BYTES))
         refuse(KVTRACE_INVALID,

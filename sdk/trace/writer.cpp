@@ -259,7 +259,7 @@ void Run::commit(std::unique_ptr<StepRecord> record, bool ownClock) {
 
 void Run::discard(Phase phase) {
     const std::lock_guard lock(mutex_);
-    if (ended_) return; // counted at the end
+    if (ended_) return; // end() has counted this step
     --openSteps_;
     if (phase == Phase::Prefill) prefillOpen_ = false;
     chosen_.clear(); // after the gap nobody knows what the next step kept
@@ -285,7 +285,8 @@ void Run::end(RunStatus status, std::string message) {
             missing += (missing.empty() ? "" : ", ") + std::string(kKnownNames[i]);
     if (!missing.empty())
         message += (message.empty() ? "" : "; ") + ("said to be known, but never written: " + missing);
-    if (readsClocks_) writer->recorder()->take(readClocks(began_)); // how far it drifted
+    // One more reading, which shows how far the clock has drifted.
+    if (readsClocks_) writer->recorder()->take(readClocks(began_));
     writer->recorder()->endRun(status, message);
 }
 
