@@ -14,7 +14,7 @@ from .writing import _path
 if TYPE_CHECKING:
     from .overhead import Overhead
 
-TABLES = ("runs", "steps", "layers", "selections", "transfers", "tokens", "prompts", "meta")
+TABLES = ("runs", "steps", "layers", "selections", "transfers", "tokens", "prompts", "pieces", "meta")
 _INT, _REAL, _TEXT, _LIST = range(4)
 
 
@@ -151,7 +151,7 @@ class Trace:
 
     @property
     def overhead(self) -> Overhead | None:
-        """What recording cost, where kvscope.measure_overhead wrote the trace; None: nobody measured it."""
+        """What recording cost, if kvscope.measure_overhead wrote the trace; else None."""
         from .overhead import overhead_of
 
         return overhead_of(self.path, self._run)
