@@ -133,7 +133,7 @@ RunCheck checkOne(const TraceReader& reader, int runId, const CheckOptions& opti
     Checker checker(reader, runId, options);
     report(options.progress, 0, "checking rows");
     for (const auto& rules : {runRules(), metaRules(), stepRules(), layerRules(), sumRules(), timeRules(),
-                              selectionRules(), selectionDetailRules(), tokenRules(), denoiseRules(),
+                              selectionRules(), selectionDetailRules(), tokenRules(), pieceRules(), denoiseRules(),
                               denoiseLayerRules(), denoiseOrderRules(), timelineRules(), servingRules(), queueRules()})
         checker.add(rules);
     checker.addKnowledge();

@@ -67,6 +67,7 @@ std::span<const SqlRule> fileRules() {
         orphans("selection-run", "a selection belongs to a run of the file", "selection", "id >> 55"),
         orphans("token-run", "a token belongs to a run of the file", "token", "id >> 45"),
         orphans("prompt-run", "a prompt token belongs to a run of the file", "prompt", "id >> 55"),
+        orphans("piece-run", "a piece of a prompt belongs to a run of the file", "prompt_piece", "id >> 45"),
         orphans("span-run", "a span belongs to a run of the file", "span", "run_id"),
         orphans("counter-run", "a counter belongs to a run of the file", "counter", "run_id"),
         orphans("clock-run", "a reading of a clock belongs to a run of the file", "clock_sync", "run_id"),

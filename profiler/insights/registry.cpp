@@ -138,7 +138,7 @@ void setPrices(std::vector<Insight>& found, const RunFacts& facts) {
     const ExposureReport& exposure = facts.exposure();
     double tokens = 0;
     for (std::size_t i = 0; i < exposure.steps.size() && i < facts.decodeSteps().size(); ++i)
-        if (exposure.counts(exposure.steps[i].kind)) tokens += facts.decodeSteps()[i].tokens;
+        if (exposure.counts(exposure.steps[i].kind)) tokens += double(facts.decodeSteps()[i].decodeTokens());
     const double decodeNs = exposure.decodeNs();
     if (decodeNs <= 0 || tokens <= 0) return;
     for (Insight& insight : found) {

@@ -189,7 +189,7 @@ int RunFacts::contextAt(int step) {
 
 int RunFacts::firstWarmStep() const {
     for (const StepExposure& step : exposure_.steps)
-        if (step.kind != StepKind::Cold) return step.step;
+        if (!isLeftOut(step.kind)) return step.step;
     return 0;
 }
 
