@@ -105,7 +105,7 @@ class Trace:
 
     def __repr__(self) -> str:
         run = f", run={self._run}" if self._run else ""
-        return f"<kvscope.Trace {self.path!r}{run}: .runs, .steps, .layers, .selections, .transfers, .tokens, .prompts>"
+        return f"<kvscope.Trace {self.path!r}{run}: .runs, .steps, .layers, .selections, .transfers, .tokens, .prompts, .pieces>"
 
     def columns(self, table: str) -> dict[str, list[Any]]:
         """A table of TABLES as lists, without pandas or polars. None: not known."""
@@ -148,6 +148,11 @@ class Trace:
     def prompts(self) -> Any:
         """Prompt tokens."""
         return self._table("prompts")
+
+    @property
+    def pieces(self) -> Any:
+        """One row per sequence and step that read a piece of its prompt; empty where step 0 read the prompts as a whole."""
+        return self._table("pieces")
 
     @property
     def overhead(self) -> Overhead | None:
