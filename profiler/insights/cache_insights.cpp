@@ -287,7 +287,7 @@ void findUnusedBudget(RunFacts& facts, std::vector<Insight>& out) {
     insight.advice =
         everything ? "Use a longer prompt or a smaller budget to see sparse attention, or --method full here."
         : reached  ? "Judge the method where contexts are longer: those that the budget holds are attended as a whole."
-                   : "Lower the budget to what is used, or look why the method fills it so little.";
+                   : "Lower the budget to what is used, or find out why the method fills it so little.";
     insight.evidence = facts.evidence("selection");
     insight.evidence.layer = facts.heads().front().layer;
     insight.figures = {{"budget_blocks", double(run.budgetBlocks), "blocks"},

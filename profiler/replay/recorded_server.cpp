@@ -31,7 +31,7 @@ std::int64_t budgetOf(const json& facts, const char* key) {
     const json& value = member(facts, key);
     const double bytes = value.is_number() ? value.get<double>() : 0;
     if (!(bytes >= 1) || bytes > 1e15)
-        throw Error(ErrorKind::BadInput, fmt::format("the run's '{}' is no amount of memory", key));
+        throw Error(ErrorKind::BadInput, fmt::format("the run's '{}' is not an amount of memory", key));
     return std::int64_t(bytes);
 }
 
