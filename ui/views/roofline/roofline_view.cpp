@@ -604,7 +604,7 @@ private:
         return std::isnan(value) ? tr("not known") : formatValue(unit, value);
     }
     static QString explanationOf(const RunPoint& point) {
-        if (point.explainedSteps == 0) return tr("Where the difference is, the stages tell when they are read");
+        if (point.explainedSteps == 0) return tr("Where the difference lies is shown when the stages are read");
         const QString why = sentenceCase(QString::fromStdString(point.comparison->why)).toHtmlEscaped();
         if (point.explainedSteps == point.run.steps) return why;
         return tr("Of the first %1 of these steps: %2").arg(formatCount(point.explainedSteps), why);
