@@ -270,7 +270,7 @@ Command addRun(Options& program) {
     sub.add("--calibration", arguments->calibration,
             "Folder with what kvscope-cli calibrate wrote; default: the model's own folder");
     sub.add("--model", arguments->model,
-            "Hugging Face folder, .safetensors file, or an embedded model (nosa-tiny, losa-tiny)")
+            "Hugging Face folder, .safetensors or .gguf file, or an embedded model (nosa-tiny, losa-tiny)")
         .showsDefault();
     const Option fork =
         sub.add("--fork", arguments->fork,

@@ -113,7 +113,8 @@ std::vector<DecodeJob> kvTypeJobs() {
     return jobs;
 }
 
-/// The same at batches whose attention is most of a layer, and with as many slots as the bytes of bf16's allow.
+/// Blocks of bf16, 8 and 4 bits at batches whose attention is most of a layer; and of 8 bits with as many slots as the
+/// bytes of bf16's allow.
 std::vector<DecodeJob> kvSlotJobs() {
     std::vector<DecodeJob> jobs;
     const auto add = [&](int batch, KvType type) -> DecodeJob& {
@@ -125,7 +126,8 @@ std::vector<DecodeJob> kvSlotJobs() {
     for (const int batch : {16, 64})
         for (const KvType type : {KvType::BF16, KvType::INT8, KvType::FP8, KvType::INT4}) add(batch, type);
     DecodeJob& roomy = add(16, KvType::INT8);
-    roomy.slots = 123; // and a bf16 block are 64 bf16 blocks
+    // 123 slots of 8-bit blocks and one bf16 block, which is being filled, have the bytes of 64 bf16 blocks.
+    roomy.slots = 123;
     roomy.leastRecentlyUsed = true;
     roomy.note = "as many slots as the bytes of 64 bf16 blocks allow";
     return jobs;

@@ -98,7 +98,7 @@ Json wholePrompts(HeadlineRun& run) {
     return wholePromptRows(prompts, peer);
 }
 
-/// Starts programs of its own: the first prompt of this one was read long ago.
+/// Measures in programs of their own, because this program has read its first prompt long ago.
 Json firstPrompt(HeadlineRun& run) {
     Settings settings{{"rounds", "2"}};
     if (const std::string folder = settingOf(run, "checkpoint", ""); !folder.empty()) settings["folder"] = folder;

@@ -16,6 +16,17 @@ class Model;
 /// with a sentence on standard error that names the file, and exit status 1.
 void explainCutFiles();
 
+/// While one of these is there, reading what a mapped file has lost gives zeros instead of ending the process. Whoever
+/// has one asks refuseCutWeights or refuseWrittenWeights before what it computed counts as a result. Needs
+/// explainCutFiles().
+class CutFilesReadAsZeros {
+public:
+    CutFilesReadAsZeros() noexcept;
+    ~CutFilesReadAsZeros();
+    CutFilesReadAsZeros(const CutFilesReadAsZeros&) = delete;
+    CutFilesReadAsZeros& operator=(const CutFilesReadAsZeros&) = delete;
+};
+
 /// Called by MappedFile when it has mapped a file, and before it unmaps it. asMapped: the file's status when it was
 /// mapped.
 void watchMapped(std::span<const std::byte> bytes, const std::string& path, const struct stat& asMapped);
@@ -31,5 +42,7 @@ std::string fileWrittenSince(const std::string& place);
 /// To be called where something was computed with mapped weights, before it counts as a result. @throws Error(Storage)
 /// that names the file of fileWrittenSince, where there is one
 void refuseWrittenWeights(const Model& model);
+/// The same where zeros were read in place of what some file has lost, and nothing else. Costs nothing where none were.
+void refuseCutWeights(const Model& model);
 
 } // namespace kvscope

@@ -80,7 +80,7 @@ private:
     const SelectorContext context_;
 };
 
-/// Every head's own softmax, by the query of the layer itself: the common code does it.
+/// Whether the common code does all of the choice: each query head's exact softmax, by the layer's own query.
 bool isData(const ParameterValues& values) {
     return values.text("lse") == "exact" && !select::choosesByForecast(values);
 }

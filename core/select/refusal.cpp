@@ -93,14 +93,13 @@ bool couldRunInstead(const MethodEntry& method, const MethodUse& use, int longes
 
 } // namespace
 
-DenoisingReach denoisingReach(const MethodEntry& method, Backend backend) {
+DenoisingReach denoisingReach(const MethodEntry& method) {
     DenoisingReach reach;
     const std::vector<Parameter>& parameters = method.denoisingParameters;
     reach.blocks = !parameters.empty();
     reach.canvases = !method.canvasParameters.empty() || !method.shiftedCanvasParameters.empty();
-    reach.prefixOnHost =
-        backend == Backend::Cpu && std::any_of(parameters.begin(), parameters.end(),
-                                               [](const Parameter& parameter) { return parameter.key == "page"; });
+    reach.prefixOnHost = std::any_of(parameters.begin(), parameters.end(),
+                                     [](const Parameter& parameter) { return parameter.key == "page"; });
     return reach;
 }
 

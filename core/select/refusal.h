@@ -28,14 +28,14 @@ Error refusalOnDenoisers(const MethodEntry& method, const BlockDiffusion& diffus
 /// that runs only on models of one kind: the backend's own type alone.
 std::vector<KvType> kvTypesOf(const MethodEntry& method, Backend backend);
 
-/// What a method denoises on a backend.
+/// What a method denoises, on every backend.
 struct DenoisingReach {
     bool blocks = false;       // of block-diffusion models
     bool canvases = false;     // of masked-diffusion models
     bool prefixOnHost = false; // the prefix of a block can wait on the host, whose pages the method chooses
 };
 /// What the method denoises on the backend, with its default parameters.
-DenoisingReach denoisingReach(const MethodEntry& method, Backend backend);
+DenoisingReach denoisingReach(const MethodEntry& method);
 
 /// Whether the method, with its default parameters for this model, runs on the backend in a sequence of `longest`
 /// tokens.

@@ -2,6 +2,7 @@
 // The model decides which of the two it does.
 #pragma once
 
+#include "core/model/mapped_watch.h"
 #include "core/session/decode_session.h"
 #include "core/session/session_checks.h"
 
@@ -35,9 +36,11 @@ struct SessionRun {
     void resolveParameters();
     /// Fills what RunInfo says of model, method and session. The run's own parameters follow those of the method.
     void describe(const std::string& device);
-    /// Hands a step over, without what the sink's level leaves out.
+    /// Hands a step over, without what the sink's level leaves out. @throws Error(Storage) where it was computed with
+    /// weights that another program had cut off meanwhile
     void commit(std::unique_ptr<StepRecord> record);
 
+    const CutFilesReadAsZeros zeros; // of which commit() makes no step
     const std::shared_ptr<const Model> model;
     const std::shared_ptr<const RunPrompts::Ids> promptIds; // the sink's too, while it writes them
     const RunPrompts::Ids& prompts;

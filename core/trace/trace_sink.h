@@ -125,6 +125,13 @@ struct FedPosition {
     std::int32_t sequence = 0, position = 0; // position in the sequence, prompt included
 };
 
+/// What a step reads of the prompt of one sequence, where prompts are not read in step 0 as a whole.
+struct PromptPiece {
+    std::int32_t sequence = 0, first = 0, tokens = 0; // first: position of the piece's first token
+    bool begins = false;                              // a prompt: what the sequence had before is over
+    std::vector<TokenRecord> read;                    // its tokens, where they are known; each with its position
+};
+
 /// Something that took time on a track of its own: a kernel, a copy, a range of another tool.
 struct SpanRecord {
     enum class Kind : std::uint8_t { Range = 0, Kernel = 1, Copy = 2 };
@@ -152,7 +159,8 @@ struct Remark {
     std::string sentence;
 };
 
-/// One prefill (step 0) or decode step (1, 2, ...) of the whole batch.
+/// One prefill (step 0) or decode step (1, 2, ...) of the whole batch. Of engines that read prompts in pieces, a step
+/// behind step 0 may read pieces only (Prefill) or beside the sequences that decode (Decode).
 struct StepRecord {
     std::int32_t step = 0;
     Phase phase = Phase::Decode;
@@ -165,7 +173,8 @@ struct StepRecord {
     std::vector<PackedBlock> blocks; // ids ascend within a selection; empty at level Counters
     std::vector<float> scores;       // empty below level Full
     std::vector<TokenRecord> generated;
-    std::vector<FedPosition> fed;  // of sequences whose tokens are not recorded; for the others `generated` says it
+    std::vector<FedPosition> fed; // of sequences whose tokens are not recorded; for the others `generated` says it
+    std::vector<PromptPiece> pieces;
     std::vector<SpanRecord> spans; // of transfers beside the step's kernels, where somebody records kernels
     DenoiseStep denoise;           // of a block-diffusion run
 

@@ -64,6 +64,7 @@ std::span<const SqlRule> timelineRules();
 std::span<const SqlRule> sumRules();
 std::span<const SqlRule> timeRules();
 std::span<const SqlRule> tokenRules();
+std::span<const SqlRule> pieceRules(); // prompts that are read in several steps, or beside decoding sequences
 std::span<const SqlRule> servingRules();
 std::span<const SqlRule> queueRules(); // who waits for a row, and when rows change hands
 

@@ -101,7 +101,7 @@ public:
             const std::lock_guard lock(instanceMutex_);
             instance_ = this;
         }
-        // One clock with the host's spans.
+        // CUPTI's time stamps count on the same clock as the host's spans.
         if (failed(cupti_.registerTimestamp([]() -> std::uint64_t { return std::uint64_t(steadyNowNs()); }),
                    "the clock"))
             return refusal;
@@ -340,7 +340,7 @@ private:
     LaunchPlace place_;
     bool pushed_ = false;
     std::atomic<std::uint64_t> nodePlace_{
-        LaunchPlace().packed()}; // of nodes made now; read in the thread that makes them
+        LaunchPlace().packed()}; // place of the nodes made now; read in the thread that makes them
 
     std::mutex mutex_; // guards the queue and what follows, down to the blank line; never held during a call of CUPTI
     std::condition_variable arrived_, drained_;

@@ -82,11 +82,13 @@ struct ExposureReport {
     std::vector<StepExposure> steps;   // decode steps, ascending
     bool byLayer = false;              // the layers are read: without them there are no reasons, layers and group
     std::vector<LayerExposure> layers; // ascending; every layer of the run
-    ExposureTotal all, cold, opening;  // all: every decode step, as plain sums over v_step; opening: of warm steps
+    ExposureTotal all, cold, opening;  // all: every decode step, as plain sums over v_step; cold: mixed ones too;
+                                       // opening: of warm steps
     ExposureTotal warm;                // all without cold
+    int mixedSteps = 0;                // of cold: they read pieces of prompts as well
     bool coldCounted = false;          // the headline, the shares and the layers speak of all steps, else of warm ones
     const ExposureTotal& counted() const { return coldCounted ? all : warm; }
-    bool counts(StepKind kind) const { return coldCounted || kind != StepKind::Cold; }
+    bool counts(StepKind kind) const { return coldCounted || !isLeftOut(kind); }
     bool known = true; // the run knows its transfer and exposed times; else everything here is 0
     LayerGroup group;
 

@@ -30,7 +30,7 @@ extern "C" {
 #endif
 
 #define KVTRACE_ABI_MAJOR 1
-#define KVTRACE_ABI_MINOR 1
+#define KVTRACE_ABI_MINOR 2
 
 /* In place of a time: the library takes the time itself, when it is called. */
 #define KVTRACE_NOW INT64_MIN
@@ -160,14 +160,40 @@ enum kvtrace_run_status { KVTRACE_FINISHED = 1, KVTRACE_STOPPED = 2, KVTRACE_FAI
 /* Ends the run with a kvtrace_run_status. message: null, or a sentence for people. */
 KVTRACE_API int32_t kvtrace_run_end(kvtrace_run run, int32_t status, const char* message);
 
-enum kvtrace_phase { KVTRACE_PREFILL = 0, KVTRACE_DECODE = 1 };
+enum kvtrace_phase {
+    KVTRACE_PREFILL = 0,
+    KVTRACE_DECODE = 1,
+    /* Since 1.2, for prompts that are read in pieces, or of requests that come later. Steps of both kinds say with
+     * kvtrace_step_prompt what they read, and a run may have any number of them, in any order. */
+    KVTRACE_PROMPT = 2, /* the step reads prompts only */
+    KVTRACE_MIXED = 3   /* some sequences read their prompts, others decode */
+};
 /* Begins a step: one forward pass of the whole batch. The prefill is step 0, decode steps are 1, 2, ...; a run has one
- * prefill at most, and it comes before every decode step. tokens: fed in this step, all sequences. start_ns:
+ * KVTRACE_PREFILL at most, and it comes before every decode step. A run's first step is step 0 if it is KVTRACE_PROMPT,
+ * else step 1. tokens: fed in this step, all sequences. start_ns:
  * KVTRACE_NOW, or nanoseconds since the run began, not before the start of the step before. Steps get their numbers
  * when they are committed. They never overlap: where two do by KVTRACE_NOW, the later one counts from the end of the
  * other; given times that overlap are refused by kvtrace_step_commit. */
 KVTRACE_API int32_t kvtrace_step_begin(kvtrace_run run, int32_t phase, int32_t tokens, int64_t start_ns,
                                        kvtrace_step* step);
+
+/* A piece of the prompt of one sequence, or a whole prompt. Since 1.2. */
+typedef struct kvtrace_prompt_piece {
+    uint32_t size;
+    int32_t sequence;
+    int32_t
+        begins; /* 1: the first piece of a prompt. What the sequence had before is over: its row has another request */
+    int32_t tokens; /* read in this step, at least one */
+    int64_t first;  /* position of the first of them; above 0 in a first piece whose prefix came from a cache */
+    const int32_t*
+        ids; /* [tokens]; null: not known. The trace keeps those of a sequence's first prompt, read from 0 on */
+    const char* text; /* null: not known; text and offsets as in kvtrace_prompt */
+    const int64_t* offsets;
+} kvtrace_prompt_piece;
+/* Says what a step of KVTRACE_PROMPT or KVTRACE_MIXED reads of the prompt of one sequence, which selects nothing in
+ * that step: at most once for a sequence. The tokens of all pieces are among the step's; of KVTRACE_PROMPT they are all
+ * of them, which kvtrace_step_commit checks. Since 1.2. */
+KVTRACE_API int32_t kvtrace_step_prompt(kvtrace_step step, const kvtrace_prompt_piece* piece);
 
 enum kvtrace_unit {
     KVTRACE_BLOCKS = 0, /* ids are blocks of block_size tokens */
@@ -254,8 +280,9 @@ KVTRACE_API int32_t kvtrace_clock(kvtrace_run run, const char* clock, int64_t ow
 
 /* ---- Reading ---- */
 
-/* W. Reads one table of a trace into memory: "runs", "steps", "layers", "selections", "transfers", "tokens", "prompts"
- * or "meta". run: 0 for all runs. A file that is being recorded may be read. What a run does not know is absent. */
+/* W. Reads one table of a trace into memory: "runs", "steps", "layers", "selections", "transfers", "tokens", "prompts",
+ * "pieces" (since 1.2) or "meta". run: 0 for all runs. A file that is being recorded may be read. What a run does not
+ * know is absent. */
 KVTRACE_API int32_t kvtrace_read(const char* path, const char* name, int32_t run, kvtrace_table* table);
 
 enum kvtrace_column_type {

@@ -115,8 +115,8 @@ TEST_F(Cli, MethodsJsonSaysWhatIsDenoisedWhere) {
     };
     const std::map<std::string, json> expected{
         {"full", {{"cpu", on(true, true, false)}, {"cuda", on(true, true, false)}}},
-        {"quest", {{"cpu", on(true, false, true)}, {"cuda", on(true, false, false)}}},
-        {"losa", {{"cpu", on(true, false, true)}, {"cuda", on(true, false, false)}}},
+        {"quest", {{"cpu", on(true, false, true)}, {"cuda", on(true, false, true)}}},
+        {"losa", {{"cpu", on(true, false, true)}, {"cuda", on(true, false, true)}}},
         {"sparsed", {{"cpu", on(true, true, false)}, {"cuda", on(true, true, false)}}},
         {"sparse-dllm", {{"cpu", on(false, true, false)}, {"cuda", on(false, true, false)}}},
     };

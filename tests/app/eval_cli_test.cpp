@@ -163,7 +163,7 @@ TEST_F(EvalCli, AFolderIsPickedUpWhereItEnded) {
     std::ofstream(path("results/eval.json")) << damaged;
     EXPECT_THAT(cli(command("nosa", "1")).err, HasSubstr("'exposed_ms_per_step'"));
     std::ofstream(path("results/eval.json")) << "no json";
-    EXPECT_THAT(cli(command("nosa", "1")).err, HasSubstr("is no evaluation"));
+    EXPECT_THAT(cli(command("nosa", "1")).err, HasSubstr("is not an evaluation"));
 }
 
 class ReplayCheckCli : public test::CliFixture {};

@@ -140,7 +140,7 @@ TEST_F(ForkCli, SaysWhyARunCannotBeForked) {
     expectRefused(forked(source + "@12"), "it has no step 12; its last is 11");
     expectRefused(forked(source + ":9@1"), "has no run 9");
     expectRefused(forked(path("none.kvtrace") + "@1"), "none.kvtrace");
-    expectRefused(forked(source + "@2", {"--prompt", "x"}), "--prompt is not of a fork");
+    expectRefused(forked(source + "@2", {"--prompt", "x"}), "--prompt has no effect on a fork");
     expectRefused(forked(source + "@2", {"--method", "qest"}), "unknown method 'qest'");
     expectRefused(forked(source + "@6", {"--max-new-tokens", "6"}), "at least --max-new-tokens 7");
     expectRefused(forked(source + "@2", {"--without-block", "14"}), "block 14 cannot be left out");

@@ -255,6 +255,8 @@ TEST_F(OutputCli, AModelThatIsWrittenWhileItDecodesIsNoSuccess) {
     result = cut.wait();
     EXPECT_EQ(result.status, 1) << "no SIGBUS";
     EXPECT_THAT(result.err, HasSubstr(weights + " was cut short by another program while it was read"));
+    EXPECT_EQ(jsonOf({"info", trace}).at("runs").back().at("status"), "failed") << "and its steps are recorded";
+    EXPECT_EQ(test::cli({"check", trace}).status, 0);
 
     copied();
     test::Process replaced(command);

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <csignal>
 #include <fcntl.h>
+#include <future>
 #include <gmock/gmock.h>
 #include <map>
 #include <memory>
@@ -598,6 +599,32 @@ TEST_F(Serve, AModelThatIsWrittenMeanwhileEndsTheServer) {
     server_.reset();
     EXPECT_EQ(ended.status, 1);
     EXPECT_THAT(ended.err, HasSubstr("another program wrote to " + weights.string() + " while it was read"));
+}
+
+TEST_F(Serve, AModelThatIsCutOffMeanwhileEndsAnswersWithAnError) {
+    namespace fs = std::filesystem;
+    const fs::path model = folder_ / "model", weights = model / "model.safetensors";
+    const std::string trace = path("cut.kvtrace");
+    fs::copy(test::source("resources/models/nosa-tiny"), model);
+    fs::permissions(weights, fs::perms::owner_write, fs::perm_options::add);
+    start({"--model", model.string(), "--trace", trace});
+    std::future<HttpAnswer> streamed =
+        std::async(std::launch::async, [&] { return complete(bodyOf("one two", 8000, true)); });
+    std::future<HttpAnswer> whole = std::async(std::launch::async, [&] { return complete(bodyOf("one two", 8000)); });
+    for (int i = 0; i < 300 && metric("vllm:num_requests_running") < 2; ++i)
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    fs::resize_file(weights, 4096);
+    const std::vector<nlohmann::json> events = eventsOf(streamed.get());
+    ASSERT_FALSE(events.empty());
+    EXPECT_EQ(events.back().at("error").at("message"), "the engine has failed");
+    EXPECT_EQ(whole.get().status, 503);
+    const test::Finished ended = server_->wait();
+    server_.reset();
+    EXPECT_EQ(ended.status, 1);
+    EXPECT_THAT(ended.err, HasSubstr(weights.string() + " was cut short by another program while it was read"));
+    const nlohmann::json run = jsonOf({"info", trace}).at("runs").at(0);
+    EXPECT_EQ(run.at("status"), "failed");
+    EXPECT_THAT(run.at("status_message").get<std::string>(), HasSubstr("was cut short"));
 }
 
 TEST_F(Serve, ThePageOfServingHasEveryLimit) {

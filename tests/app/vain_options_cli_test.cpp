@@ -170,12 +170,12 @@ TEST_F(VainOptions, WhatIsNoNumberOrTooLargeIsRefusedInOneSentenceByEveryOption)
             refused(option, "-99999999999999999999",
                     "negative|the smallest is -[0-9]|not in the range -?[0-9]+ to [0-9]");
             for (const char* none : {"ten", "1e3", "0x", "3.0"})
-                refused(option, none, "no whole number|not in the range -?[0-9]+ to [0-9]");
+                refused(option, none, "not a whole number|not in the range -?[0-9]+ to [0-9]");
         }
         for (const std::string& option : optionsOf(command, {"FLOAT"})) {
             ++options;
-            refused(option, "ten", "no number");
-            refused(option, "1e999", "no finite number|not in the range");
+            refused(option, "ten", "not a number");
+            refused(option, "1e999", "not a finite number|not in the range");
         }
     }
     EXPECT_GT(commands, 20) << "that --help lists";
@@ -183,7 +183,7 @@ TEST_F(VainOptions, WhatIsNoNumberOrTooLargeIsRefusedInOneSentenceByEveryOption)
     EXPECT_THAT(refusal({"replay", "a.kvtrace", "--cache-blocks", "99999999999999"}),
                 HasSubstr("--cache-blocks: 99999999999999 is too large: the largest is 2147483647"));
     EXPECT_THAT(refusal({"run", "--batch", "300"}), HasSubstr("--batch: 300 is not in the range 1 to 256"));
-    EXPECT_THAT(refusal({"run", "--batch", "1.5"}), HasSubstr("--batch: 1.5 is no whole number from 1 to 256"));
+    EXPECT_THAT(refusal({"run", "--batch", "1.5"}), HasSubstr("--batch: 1.5 is not a whole number from 1 to 256"));
     EXPECT_THAT(refusal({"serve", "--deadline", "0"}), HasSubstr("--deadline: 0 is not in the range 0.001 to 86400"));
 }
 
@@ -229,7 +229,7 @@ TEST_F(VainOptions, AFolderIsNoText) {
     EXPECT_THAT(refusal({"serve", "--host", "0.0.0.0", "--api-key-file", path("")}),
                 HasSubstr("cannot read the file of keys " + path("")));
     EXPECT_THAT(refusal({"simulate", "--workload", "longmix", "--search", "--rungs", "all", "--resume", path("")}),
-                HasSubstr("'" + path("") + "' is no file that can be kept"));
+                HasSubstr("points cannot be kept in '" + path("") + "'"));
 }
 
 TEST_F(VainOptions, ADeviceWithoutAnEndIsNotReadForEver) {
@@ -322,10 +322,10 @@ TEST_F(VainOptions, EmptyValuesAndNumbersThatAreNoneAreRefused) {
     EXPECT_THAT(refusal({"info", ""}), HasSubstr("the value is empty"));
     EXPECT_EQ(cli({"tokenize", "--text", ""}).status, 0);
     for (const char* number : {"nan", "-nan", "inf", "1e999"}) {
-        EXPECT_THAT(refusal({"roofline", "--latency", number}), HasSubstr("is no finite number"));
-        EXPECT_THAT(refusal({"serve", "--deadline", number}), HasSubstr("is no finite number"));
-        EXPECT_THAT(refusal({"run", "--prompt", "a", "--temperature", number}), HasSubstr("is no finite number"));
-        EXPECT_THAT(refusal({"eval", "--depths", std::string("0.5,") + number}), HasSubstr("is no finite number"));
+        EXPECT_THAT(refusal({"roofline", "--latency", number}), HasSubstr("is not a finite number"));
+        EXPECT_THAT(refusal({"serve", "--deadline", number}), HasSubstr("is not a finite number"));
+        EXPECT_THAT(refusal({"run", "--prompt", "a", "--temperature", number}), HasSubstr("is not a finite number"));
+        EXPECT_THAT(refusal({"eval", "--depths", std::string("0.5,") + number}), HasSubstr("is not a finite number"));
     }
 }
 

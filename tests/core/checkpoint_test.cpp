@@ -372,6 +372,20 @@ TEST_F(Checkpoint, TakesTheSingleFileBesideShards) {
               0);
 }
 
+// transformers adds it to the weights where peft is installed.
+TEST_F(Checkpoint, RefusesAnAdapterBesideTheWeights) {
+    TinyCheckpoint("F32", false).writeTo(folder_.path());
+    write(file("adapter_config.json"), R"({"peft_type": "LORA", "base_model_name_or_path": "base"})");
+    EXPECT_THAT(loadRefusal(folder_.path(), "adapter_config.json"), HasSubstr("beside the model"));
+    const auto model = Model::load(file("model.safetensors").string());
+    ASSERT_EQ(model->notes().size(), 1u) << "the weights alone were asked for";
+    EXPECT_THAT(model->notes()[0], HasSubstr("adapter_config.json"));
+    fs::remove(file("model.safetensors"));
+    fs::remove(file("config.json"));
+    write(file("adapter_model.safetensors"), "");
+    EXPECT_THAT(loadRefusal(folder_.path(), "adapter_config.json"), HasSubstr("merge it into its base model"));
+}
+
 TEST_F(Checkpoint, WithoutATokenizerTakesAndGivesIdsOnly) {
     TinyCheckpoint().writeTo(folder_.path());
     fs::remove(file("tokenizer.json"));

@@ -292,7 +292,7 @@ TEST_F(SessionFormTest, APipeIsNoPromptFile) {
         (void)source.build(Model::load(kDefaultModel)->tokenizer());
         FAIL() << "nothing was thrown";
     } catch (const Error& error) {
-        EXPECT_NE(oneLine(error).find("pipe: it is no file with a text"), std::string::npos) << oneLine(error);
+        EXPECT_NE(oneLine(error).find("pipe: it is not a text file"), std::string::npos) << oneLine(error);
     }
 }
 

@@ -25,7 +25,7 @@ __device__ inline void fetchTile(uint4* stage, const Bf16* blocks, const BlockKe
     const int bs = byBlock.divisor;
     const auto blockOf = [&](int token) { // of a token below keys.tokens
         const int entry = byBlock(token);
-        return blocks + std::size_t(keys.pages != nullptr ? keys.pages[entry] : entry) * blockElements(bs, kDim);
+        return blocks + std::size_t(keys.pages != nullptr ? keys.places[entry] : entry) * blockElements(bs, kDim);
     };
     // A thread copies the same piece of every kTokenStep-th key, and of every kChannelStep-th channel.
     constexpr int kTokenStep = kThreads / S::kRow, kChannelStep = kThreads / 8;
@@ -107,7 +107,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerProcessor)
     if (firstQuery >= queries) return;
     const int lists = a.listTokens > 0 ? queryTiles : 1; // of a (row, KV head)
     const std::int32_t* const firstList = a.pages + (lists > 1 ? std::size_t(queryTile) * a.capacity : 0);
-    const BlockKeys keys = keysOf(of, firstList, a.pageCount, item, lists * a.capacity, bs);
+    const BlockKeys keys = keysOf(of, firstList, a.places, a.pageCount, item, lists * a.capacity, bs);
     const int used = filledSplits(keys.tiles(), a.splits);
     if (int(blockIdx.x) >= used) return;
     const KeyShare share(keys.tiles(), int(blockIdx.x), used);
@@ -411,7 +411,7 @@ __global__ void __launch_bounds__(kMergeThreads) mergeKernel(BlockMergeArgs a, D
     const std::uint64_t active = activeOf(a.rows, row, g);
     const bool anew = (active >> token & 1) != 0;
     const int rank = __popcll(active & ((std::uint64_t(1) << token) - 1));
-    const BlockKeys keys = keysOf(of, nullptr, a.pageCount, item, 0, bs);
+    const BlockKeys keys = keysOf(of, nullptr, nullptr, a.pageCount, item, 0, bs);
     const int used = filledSplits(keys.tiles(), a.splits), half = (used + 1) / 2, lane = int(threadIdx.x) % kWarp,
               slot = int(threadIdx.x) / kWarp % kMergeHeads;
     const int part = int(threadIdx.x) / kPartThreads; // 0 and 1: a half of the splits; 2: the block

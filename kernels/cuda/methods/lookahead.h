@@ -1,5 +1,5 @@
-// Methods that choose a layer ahead (docs/kernels.md lists them): queries that are guessed one layer before the layer
-// that they are for. SparDA, and NOSA and InfLLM-V2 with ahead=forecast, use this while a prompt is read.
+// SparDA, NOSA and InfLLM-V2 with ahead=forecast, InfiniGen, and ArkVale with prefetch_layers=1: queries that are
+// guessed one layer before the layer that they are for. Of the first three this is used while a prompt is read.
 #pragma once
 
 #include "kernels/cuda/device/check.h"
