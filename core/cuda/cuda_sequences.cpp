@@ -158,8 +158,8 @@ void CudaSequences::describeIndex(DeviceLayerState& layer) const {
 }
 
 /// Declares the tiers and the index of a layer. tierNeeds (core/session/kv_estimate.h) states the same sizes for builds
-/// without CUDA. A row's
-/// arrays begin at multiples of what kernels count in, so that steps of many rows can reach them (RowPlaces).
+/// without CUDA. Where rows share steps, an array begins at a multiple of what kernels count in (a block, a key),
+/// because RowPlaces states the array's place as such a count.
 void CudaSequences::planLayer(DeviceArena& arena, DeviceLayerState& layer) {
     const LayerArrays has(layer, p_.options, p_.model);
     const auto unit = [&](std::size_t bytes) {

@@ -126,7 +126,7 @@ struct FedPosition {
 };
 
 /// What a step reads of the prompt of one sequence, where prompts are not read in step 0 as a whole.
-struct PromptPiece {
+struct PieceRecord {
     std::int32_t sequence = 0, first = 0, tokens = 0; // first: position of the piece's first token
     bool begins = false;                              // a prompt: what the sequence had before is over
     std::vector<TokenRecord> read;                    // its tokens, where they are known; each with its position
@@ -174,7 +174,7 @@ struct StepRecord {
     std::vector<float> scores;       // empty below level Full
     std::vector<TokenRecord> generated;
     std::vector<FedPosition> fed; // of sequences whose tokens are not recorded; for the others `generated` says it
-    std::vector<PromptPiece> pieces;
+    std::vector<PieceRecord> pieces;
     std::vector<SpanRecord> spans; // of transfers beside the step's kernels, where somebody records kernels
     DenoiseStep denoise;           // of a block-diffusion run
 

@@ -334,14 +334,14 @@ void TraceStore::addTokens(const StepRecord& record) {
 
 void TraceStore::addPieces(const StepRecord& record) {
     insertPieces_.expect(record.pieces.size());
-    for (const PromptPiece& piece : record.pieces) {
+    for (const PieceRecord& piece : record.pieces) {
         if (piece.sequence < 0 || piece.sequence >= trace::kMaxSequences)
             refuse(fmt::format("sequence {} cannot be numbered in {}", piece.sequence, connection_.path()),
                    "record fewer sequences");
         insertPieces_.add(trace::tokenKey(current_.id, record.step, piece.sequence, 0), piece.begins ? 1 : 0,
                           piece.first, piece.tokens);
     }
-    for (const PromptPiece& piece : record.pieces) {
+    for (const PieceRecord& piece : record.pieces) {
         insertPrompts_.expect(piece.read.size());
         for (const TokenRecord& token : piece.read) {
             const TokenText text(token.bytes);

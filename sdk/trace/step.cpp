@@ -249,7 +249,7 @@ void Step::addTokens(int sequence, std::int64_t position, const std::int32_t* id
 
 bool Step::readsPrompt(int sequence) const {
     return std::any_of(record_->pieces.begin(), record_->pieces.end(),
-                       [&](const PromptPiece& piece) { return piece.sequence == sequence; });
+                       [&](const PieceRecord& piece) { return piece.sequence == sequence; });
 }
 
 void Step::addPiece(const kvtrace_prompt_piece& of) {
@@ -274,7 +274,7 @@ void Step::addPiece(const kvtrace_prompt_piece& of) {
     if (std::any_of(record_->selections.begin(), record_->selections.end(),
                     [&](const SelectionRecord& row) { return row.sequence == of.sequence; }))
         refuse(KVTRACE_STATE, whose, " is read in a step in which the sequence has selected; it does one of both");
-    PromptPiece piece;
+    PieceRecord piece;
     piece.sequence = of.sequence;
     piece.first = std::int32_t(of.first);
     piece.tokens = of.tokens;
@@ -290,7 +290,7 @@ void Step::addPiece(const kvtrace_prompt_piece& of) {
 void Step::requirePieces() const {
     if (phase_ != KVTRACE_PROMPT && phase_ != KVTRACE_MIXED) return;
     std::int64_t tokens = 0;
-    for (const PromptPiece& piece : record_->pieces) tokens += piece.tokens;
+    for (const PieceRecord& piece : record_->pieces) tokens += piece.tokens;
     const std::string has =
         std::to_string(record_->tokens) + " tokens, and the pieces of prompts in it have " + std::to_string(tokens);
     if (tokens == 0)
@@ -343,7 +343,7 @@ void Step::commit(std::int64_t endNs) {
     std::stable_sort(record_->generated.begin(), record_->generated.end(),
                      [](const TokenRecord& a, const TokenRecord& b) { return a.sequence < b.sequence; });
     std::sort(record_->pieces.begin(), record_->pieces.end(),
-              [](const PromptPiece& a, const PromptPiece& b) { return a.sequence < b.sequence; });
+              [](const PieceRecord& a, const PieceRecord& b) { return a.sequence < b.sequence; });
     if (!record_->scores.empty())
         record_->scores.resize(record_->blocks.size(), std::numeric_limits<float>::quiet_NaN());
     run_->commit(std::move(record_), ownClock_, phase_);

@@ -238,8 +238,8 @@ void Run::findKept(StepRecord& record) {
 }
 
 /// Refuses pieces that do not follow those before them.
-void Run::requireFollowing(const std::vector<PromptPiece>& pieces) const {
-    for (const PromptPiece& piece : pieces) {
+void Run::requireFollowing(const std::vector<PieceRecord>& pieces) const {
+    for (const PieceRecord& piece : pieces) {
         const auto read = read_.find(piece.sequence);
         if (!piece.begins && read != read_.end() && piece.first < read->second.end)
             refuse(KVTRACE_INVALID, "a piece of the prompt of sequence ", std::to_string(piece.sequence),
@@ -250,8 +250,8 @@ void Run::requireFollowing(const std::vector<PromptPiece>& pieces) const {
 
 /// Notes what the pieces read, and leaves out the tokens that the trace has no place for: table prompt holds one prompt
 /// for each sequence, without gaps.
-void Run::takePieces(std::vector<PromptPiece>& pieces) {
-    for (PromptPiece& piece : pieces) {
+void Run::takePieces(std::vector<PieceRecord>& pieces) {
+    for (PieceRecord& piece : pieces) {
         Reading& reading = read_[piece.sequence];
         if (piece.begins) {
             ++reading.prompts;

@@ -90,8 +90,8 @@ private:
         std::int64_t end = 0;  // behind the last piece
         std::int64_t kept = 0; // tokens in table prompt
     };
-    void requireFollowing(const std::vector<PromptPiece>& pieces) const;
-    void takePieces(std::vector<PromptPiece>& pieces);
+    void requireFollowing(const std::vector<PieceRecord>& pieces) const;
+    void takePieces(std::vector<PieceRecord>& pieces);
     void placeInTime(StepRecord& record, bool ownClock) const;
     /// Reads the clocks of a rank where they were not read for ten seconds.
     void lookAtClocks();
