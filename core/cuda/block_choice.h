@@ -38,6 +38,8 @@ public:
     ChoiceLists listsOf(LayerId layer) const;
     /// What the choice lists for the transfers.
     cuda::MoveList movesOf(LayerId layer) const;
+    /// Lists of write-backs of each head.
+    int writeBackLists() const { return order_.movesBeside() ? config_.layers : 1; }
     /// Bytes from one head's bitmap of the step before to the next.
     int previousBytes() const;
     /// See Abilities::valuesByToken.

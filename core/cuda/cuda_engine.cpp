@@ -62,9 +62,20 @@ void CudaEngine::open() {
     sequences_.open();
     for (const auto& half : halves_) half->open();
     sequences_.transfers.checkLoop();
+    openHalves();
     clock_.calibrate(launch_, sequences_.prompts.marks());
     if (options_.trace != nullptr) options_.trace->timesBeginAt(clock_.originNs());
     prepareSteps();
+}
+
+void CudaEngine::openHalves() {
+    for (const auto& half : halves_) half->begin();
+    for (int entry = 0; entry < kEntries && !halves_.empty(); ++entry) {
+        std::vector<cuda::GatherArgs> loads;
+        for (const LayerId layer : sequences_.layers.ids())
+            for (const auto& half : halves_) loads.push_back(half->loopArgs(layer, sequences_.reports.device(entry)));
+        sequences_.transfers.uploadHalves(entry, loads);
+    }
 }
 
 /// Runs one step outside a graph, because cuBLASLt's plans and the attributes of kernels must not be made during a

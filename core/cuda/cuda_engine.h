@@ -78,6 +78,7 @@ private:
 
     // Called once for each session
     void open();
+    void openHalves();
     void prepareSteps();
 
     // Called once for each graph

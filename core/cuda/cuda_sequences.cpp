@@ -24,6 +24,16 @@ std::optional<bool> loopAskedFor(const CudaEngineOptions& options) {
     return std::nullopt;
 }
 
+/// Whether no layer behind the first offloaded one stays on the device: the transfer loop visits all of them.
+bool offloadsFromOneLayerOn(const LayerPlans& plans) {
+    bool before = false, gap = false;
+    for (const LayerPlan& plan : plans) {
+        gap |= before && !plan.offloaded;
+        before |= plan.offloaded;
+    }
+    return !gap;
+}
+
 } // namespace
 
 CudaSequences::CudaSequences(const CudaSequencesParts& parts)
@@ -41,7 +51,8 @@ CudaSequences::CudaSequences(const CudaSequencesParts& parts)
     const bool offloads = p_.options.plans.offloaded() > 0;
     if (p_.options.halves && !selector && offloads && p_.layout.rows > 1) {
         order.inHalves();
-        transfers.planBeside(false, false);
+        transfers.planBeside(p_.launch.clusters && offloadsFromOneLayerOn(p_.options.plans),
+                             loopAskedFor(p_.options).value_or(false));
         leaveRoomForTransfers();
     }
     if (!selector || p_.options.method.abilities.ahead != Ahead::NextLayer) return;

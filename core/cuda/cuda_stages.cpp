@@ -78,14 +78,20 @@ void CudaStages::chooseInLayer(LayerId layer) {
         }
         return attendToList(layer);
     }
-    if (state.offloaded && p_.transfers.hasLoop())
-        p_.transfers.handOver(layer, std::nullopt, nullptr);
-    else if (state.offloaded && p_.order.movesBeside())
-        p_.transfers.besideNow(layer, *report_);
-    else if (state.offloaded)
-        p_.transfers.onDemand(layer, *report_);
+    if (state.offloaded) startTransfers(layer);
     quantiseFull(layer);
     attendToList(layer);
+}
+
+void CudaStages::startTransfers(LayerId layer) {
+    const bool loop = p_.transfers.hasLoop();
+    if (loop && p_.order.isInHalves()) return; // HalfRows tells the loop of both halves
+    if (loop)
+        p_.transfers.handOver(layer, std::nullopt, nullptr);
+    else if (p_.order.movesBeside())
+        p_.transfers.besideNow(layer, *report_);
+    else
+        p_.transfers.onDemand(layer, *report_);
 }
 
 /// Gives the attention of the layer the lists that the choice has written.

@@ -80,6 +80,7 @@ private:
     cuda::DecodeAttentionArgs attentionArgs(LayerId layer) const;
     DeviceStep deviceStep(LayerId layer) const;
     void chooseInLayer(LayerId layer);
+    void startTransfers(LayerId layer);
     void attendToList(LayerId layer);
     void chooseNext(LayerId layer);
     void measureMass(LayerId layer);

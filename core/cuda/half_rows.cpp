@@ -48,7 +48,7 @@ void HalfRows::open() {
     const Elements entries(std::max(layout_.capacity, 1));
     const ChoiceLists& lists = all_.choice.lists;
     choice_.lists = {RowsOf(lists.block, entries)[head], RowsOf(lists.slot, entries)[head], lists.count + head,
-                     RowsOf(lists.loads, entries)[head], lists.writeBacks + head};
+                     RowsOf(lists.loads, entries)[head], RowsOf(lists.writeBacks, head)[choice_.writeBackLists()]};
     transfers_.openHalf(all_.transfers, number_);
     layers_ = all_.layers;
     for (const LayerId i : layers_.ids()) {
@@ -80,26 +80,47 @@ void HalfRows::placeLayer(DeviceLayerState& layer) const {
     skip(layer.lastUse, slots);
 }
 
+void HalfRows::begin() {
+    if (hasLoop()) transfers_.leaveToLoop();
+}
+
+StepReport HalfRows::partOf(const StepReport& report) const {
+    return report.half(number_, layout_.headOf(RowId{layout_.firstRow}));
+}
+
+cuda::GatherArgs HalfRows::loopArgs(LayerId layer, const StepReport& report) const {
+    return layers_[layer].offloaded ? transfers_.loopArgs(layer, partOf(report)) : cuda::GatherArgs();
+}
+
 void HalfRows::begin(const StepReport& report) {
-    report_ = report.half(number_, layout_.headOf(RowId{layout_.firstRow}));
+    report_ = partOf(report);
     stages_.begin(report_, nullptr);
-    readyIsMarked_ = false;
+    isAwaited_ = false;
 }
 
 void HalfRows::choose(LayerId layer, HalfRows* awaiting, LayerId awaited) {
     workOnThese();
     stages_.project(layer);
     stages_.append(layer);
-    if (awaiting != nullptr && layers_[layer].sparse && layers_[awaited].offloaded) {
-        stages_.endChoiceAt(awaiting->report_.mark(awaited, StepReport::kReady));
-        awaiting->readyIsMarked_ = true;
-    }
+    const int wanted = awaiting == nullptr ? -1 : awaiting->loopLayer(awaited), listed = loopLayer(layer);
+    const bool tells = hasLoop() ? listed >= 0 || wanted >= 0 : layers_[layer].sparse;
+    std::uint64_t* const ready = wanted < 0 ? nullptr : awaiting->report_.mark(awaited, StepReport::kReady);
+    if (wanted >= 0 && tells) awaiting->isAwaited_ = true;
+    if (!hasLoop() && tells) stages_.endChoiceAt(ready);
     stages_.choose(layer);
+    if (hasLoop() && tells) all_.transfers.handOverHalf(listed, wanted, ready);
 }
 
 void HalfRows::attend(LayerId layer) {
     workOnThese();
-    if (layers_[layer].offloaded && !std::exchange(readyIsMarked_, false)) stages_.stampWhenReady();
+    const bool awaited = std::exchange(isAwaited_, false);
+    if (layers_[layer].offloaded && !awaited) {
+        // The second half of the last layer: behind it comes no choice, and the loop writes its blocks back.
+        if (hasLoop())
+            all_.transfers.handOverHalf(2 * layers_.count(), loopLayer(layer), report_.mark(layer, StepReport::kReady));
+        else
+            stages_.stampWhenReady();
+    }
     stages_.load(layer);
     stages_.attend(layer);
     stages_.after(layer);

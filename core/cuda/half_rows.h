@@ -14,6 +14,10 @@ public:
 
     /// Called when the memory of all rows has been taken and their transfers are open.
     void open();
+    /// Called when it is certain whether there is a transfer loop.
+    void begin();
+    /// What the transfer loop is told of a layer of this half. report: of all rows
+    cuda::GatherArgs loopArgs(LayerId layer, const StepReport& report) const;
     /// The kernels launched from now on write to this half's part of a report of all rows.
     void begin(const StepReport& report);
     /// Makes queries, keys and values of a layer, chooses its blocks and starts their transfers. awaiting: the half
@@ -24,6 +28,10 @@ public:
 
 private:
     void placeLayer(DeviceLayerState& layer) const;
+    StepReport partOf(const StepReport& report) const;
+    /// Which of the transfer loop's layers this half's layer is; -1 where it is not offloaded.
+    int loopLayer(LayerId layer) const { return layers_[layer].offloaded ? 2 * int(layer) + number_ : -1; }
+    bool hasLoop() const { return all_.transfers.hasLoop(); }
     void workOnThese() const { p_.passes.workOn(buffers_, layout_.rows); }
 
     const CudaSequencesParts p_;
@@ -37,7 +45,9 @@ private:
     RowTable rows_;
     BlockChoice choice_;
     StepReport report_;
-    bool readyIsMarked_ = false; // the other half's last choice has written kReady of the layer that attends next
+    /// The other half's last choice ends at the mark kReady of the layer that attends next or, with a transfer loop,
+    /// waits for that layer's blocks.
+    bool isAwaited_ = false;
     Transfers transfers_;
     CudaStages stages_;
 };

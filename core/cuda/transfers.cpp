@@ -16,7 +16,6 @@ Transfers::Transfers(const CudaEngineOptions& options, const BatchLayout& layout
       stages_(stages) {}
 
 void Transfers::plan(DeviceArena& arena) {
-    const std::size_t layers = layers_.size();
     arena.plan(counters, halves() * halfCounters(), "session state");
     if (options_.transfers.plan.loads != TransferPlan::Kernel) {
         constexpr const char* kWhat = "lists of blocks";
@@ -25,9 +24,9 @@ void Transfers::plan(DeviceArena& arena) {
         arena.planHost(lists_.counts, 2, kWhat);
     }
     if (!loop_) return;
-    for (cuda::GatherArgs*& gathers : loopGathers) arena.plan(gathers, layers, "session state");
-    arena.plan(flags.listed, layers + 1, "session state");
-    arena.plan(flags.loaded, layers, "session state");
+    for (cuda::GatherArgs*& gathers : loopGathers) arena.plan(gathers, loopLayers(), "session state");
+    arena.plan(flags.listed, loopLayers() + 1, "session state");
+    arena.plan(flags.loaded, loopLayers(), "session state");
 }
 
 void Transfers::open() {
@@ -57,6 +56,7 @@ int Transfers::blocks() const {
 }
 
 void Transfers::upload(const StepReports& reports) {
+    if (order_.isInHalves()) return; // the halves say what
     for (int entry = 0; entry < StepReports::kEntries && loop_; ++entry) {
         PerLayer<cuda::GatherArgs> gathers(layers_.size());
         for (const LayerId i : layers_.ids())
@@ -65,6 +65,13 @@ void Transfers::upload(const StepReports& reports) {
                                cudaMemcpyHostToDevice),
                     "preparing the session");
     }
+}
+
+void Transfers::uploadHalves(int entry, const std::vector<cuda::GatherArgs>& loads) const {
+    if (!loop_) return;
+    cuda::check(
+        cudaMemcpy(loopGathers[entry], loads.data(), loads.size() * sizeof(cuda::GatherArgs), cudaMemcpyHostToDevice),
+        "preparing the session");
 }
 
 cuda::GatherArgs Transfers::gatherArgs(LayerId index, const StepReport& report) const {
@@ -239,14 +246,24 @@ void Transfers::startLoop(int entry) {
         cuda::check(cudaStreamWaitEvent(launch_.stream, chosen_.get()), "waiting for a transfer");
     cuda::TransferLoopArgs args;
     args.gathers = loopGathers[entry];
-    args.layers = int(layers_.size());
-    while (!layers_[LayerId{args.first}].offloaded) ++args.first;
+    args.layers = int(loopLayers());
+    args.first = firstOfLoop();
     args.blockBytes = int(options_.fullBlockBytes(layout_.blockElements));
     args.writesBack = !options_.quantised;
     args.step = ++loops_;
     args.flags = flags;
     cuda::runTransferLoop(onSecond(), args, blocks());
     cuda::check(cudaEventRecord(chosen_.get(), secondStream_), "starting a transfer");
+}
+
+int Transfers::firstOfLoop() const {
+    int first = 0;
+    while (!layers_[LayerId{first}].offloaded) ++first;
+    return first * int(halves());
+}
+
+void Transfers::handOverHalf(int listed, int awaited, std::uint64_t* ready) const {
+    cuda::handOver(launch_, flags, listed, awaited, blocks(), awaited > firstOfLoop(), ready);
 }
 
 void Transfers::handOver(LayerId listed, std::optional<LayerId> awaited, std::uint64_t* ready) const {

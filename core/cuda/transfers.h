@@ -42,6 +42,14 @@ public:
     /// For one half of the rows, in place of plan() and open(): transfers travel on the second stream of `all`, behind
     /// what is under way there, and are counted in part number `half` of its counters.
     void openHalf(const Transfers& all, int half);
+    /// In halves, what `upload` uploads is what both halves say here of their layers: the loads of layer 0 of the first
+    /// half, of the second half, of layer 1 and so on. The loop takes each of these for a layer.
+    void uploadHalves(int entry, const std::vector<cuda::GatherArgs>& loads) const;
+    /// For one half of the rows: the loop of all rows makes its transfers.
+    void leaveToLoop() { loop_ = true; }
+    cuda::GatherArgs loopArgs(LayerId layer, const StepReport& report) const {
+        return besideArgs(layer, report, Part::Loads);
+    }
     /// How many thread blocks a transfer beside other kernels has. Every thread block more slows the other kernels, so
     /// these are as few as keep the link busy (bench/results, 2026-11-22).
     int blocks() const;
@@ -67,6 +75,8 @@ public:
     /// With the transfer loop: tells the loop that the list of layer `listed` is complete, and waits for the blocks of
     /// layer `awaited`, where there is one. ready: the mark at which the wait begins.
     void handOver(LayerId listed, std::optional<LayerId> awaited, std::uint64_t* ready) const;
+    /// The same in halves, by places in the list of uploadHalves(); -1: none.
+    void handOverHalf(int listed, int awaited, std::uint64_t* ready) const;
     /// Makes the stream of the step wait for the layer's blocks. @return how the attention is launched
     cuda::Launch join(LayerId layer) const;
     /// Makes the end of the step wait for all transfers. any: some layer is offloaded.
@@ -91,6 +101,9 @@ private:
     cuda::GatherArgs gatherArgs(LayerId layer, const StepReport& report) const;
     cuda::GatherArgs besideArgs(LayerId layer, const StepReport& report, Part part) const;
     std::size_t halves() const { return order_.isInHalves() ? 2 : 1; }
+    /// For the loop a layer of one half is a layer.
+    std::size_t loopLayers() const { return layers_.size() * halves(); }
+    int firstOfLoop() const;
     std::size_t halfCounters() const { return layers_.size() * 2 + 2; }
     cuda::Launch onSecond() const;
     void fork() const;

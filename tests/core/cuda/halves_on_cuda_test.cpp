@@ -268,5 +268,33 @@ TEST_F(HalvesOnCuda, ChooseAndMoveWhatIsChosenAndMovedOnDemand) {
     EXPECT_EQ(*std::max_element(unmoved.loaded.begin(), unmoved.loaded.end()), 0);
 }
 
+/// One transfer kernel for a whole step moves what a kernel for each layer of each half moves.
+TEST_F(HalvesOnCuda, OneTransferKernelForTheStepMovesTheSame) {
+    const Ids prompts = somePrompts(5);
+    for (const std::optional<KvType> type : {std::optional<KvType>(), std::optional(KvType::INT8)}) {
+        SCOPED_TRACE(type ? "int8" : "bf16");
+        setenv("KVSCOPE_TRANSFER_LOOP", "0", 1);
+        const Outcome perLayer = run(prompts, {.kvType = type});
+        setenv("KVSCOPE_TRANSFER_LOOP", "1", 1);
+        const Outcome perStep = run(prompts, {.kvType = type});
+        unsetenv("KVSCOPE_TRANSFER_LOOP");
+        EXPECT_EQ(perLayer.ids, perStep.ids);
+        ASSERT_EQ(perLayer.logits, perStep.logits);
+        std::int64_t loaded = 0, written = 0;
+        for (std::size_t step = 1; step < perLayer.sink.steps.size(); ++step) {
+            const StepRecord &a = perLayer.sink.steps[step], &b = perStep.sink.steps[step];
+            EXPECT_EQ(test::idsOf(a.blocks), test::idsOf(b.blocks));
+            EXPECT_EQ(test::hitsOf(a.blocks), test::hitsOf(b.blocks));
+            for (std::size_t layer = 0; layer < a.layers.size(); ++layer) {
+                EXPECT_EQ(a.layers[layer].h2dBlocks, b.layers[layer].h2dBlocks);
+                EXPECT_EQ(a.layers[layer].d2hBlocks, b.layers[layer].d2hBlocks);
+                loaded += b.layers[layer].h2dBlocks, written += b.layers[layer].d2hBlocks;
+            }
+        }
+        EXPECT_GT(loaded, 0);
+        EXPECT_GT(written, 0);
+    }
+}
+
 } // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope
