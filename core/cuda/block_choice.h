@@ -38,7 +38,7 @@ public:
     ChoiceLists listsOf(LayerId layer) const;
     /// What the choice lists for the transfers.
     cuda::MoveList movesOf(LayerId layer) const;
-    /// Bytes from one head's bitmap of the step before to the next.
+    /// Bytes of one head's bitmap, which has the blocks that the step before chose.
     int previousBytes() const;
     /// See Abilities::valuesByToken.
     bool valuesByToken(LayerId layer) const {
