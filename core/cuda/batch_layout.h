@@ -13,7 +13,7 @@
 
 namespace kvscope {
 
-/// How many of the rows are the first half, where a step's rows are two.
+/// How many of a step's rows are in the first half, where one half computes while blocks of the other travel.
 constexpr int firstHalf(int rows) { return (rows + 1) / 2; }
 
 struct BatchLayout {
@@ -38,7 +38,7 @@ struct BatchLayout {
     std::size_t partialFloats(const cuda::Launch& launch) const;
 
     int rows = 0;     // of a step; row = sequence
-    int firstRow = 0; // of the batch, where this is the layout of some of its rows
+    int firstRow = 0; // the batch's row that is row 0 of this layout, see HalfRows
     int kvHeads = 0, dim = 0;
     cuda::AttentionShape shape;
     std::size_t blockElements = 0; // of one KV block of one head

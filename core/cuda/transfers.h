@@ -25,8 +25,8 @@ public:
     Transfers(const CudaEngineOptions& options, const BatchLayout& layout, const PerLayer<DeviceLayerState>& layers,
               const ChoiceOrder& order, const BlockChoice& choice, const cuda::Launch& launch, StageRanges& stages);
 
-    /// Says that there will be transfers while a step computes. able: one kernel could make all transfers of a step;
-    /// asked: whether it shall. Nothing: where checkLoop finds that it can.
+    /// Says that transfers will be made while a step computes. able: one kernel, the transfer loop, could make all
+    /// transfers of a step. asked: whether it shall; nothing: it does unless checkLoop finds that it cannot.
     void planBeside(bool able, std::optional<bool> asked) {
         beside_ = true, loop_ = able && asked.value_or(true), unsure_ = loop_ && !asked;
     }
@@ -35,8 +35,8 @@ public:
     /// Opens the copy stream, and the second stream where transfers are made while a step computes.
     /// @throws Error(OutOfMemory | Device)
     void open();
-    /// Gives the transfer loop up where nobody asked for it and kernels run one at a time, as some tools have it: the
-    /// loop would wait for ever. Called once, with the arena taken and before the first step.
+    /// Gives up the transfer loop if nobody asked for it and kernels run one at a time, as under some tools: the loop
+    /// would wait for ever. Called once, after the arena has been taken and before the first step.
     void checkLoop();
     bool hasLoop() const { return loop_; }
     /// For one half of the rows, in place of plan() and open(): transfers travel on the second stream of `all`, behind

@@ -32,7 +32,7 @@ constexpr const char* nameOf(RecordLevel level) {
     return level == RecordLevel::Counters ? "counters" : level == RecordLevel::Selections ? "selections" : "full";
 }
 
-/// How a transfer time is known. Never added to each other.
+/// Whether the times of transfers were measured or modelled. Measured and modelled times are never added up.
 enum class Timing : std::uint8_t { Measured, Modelled };
 constexpr const char* nameOf(Timing timing) { return timing == Timing::Measured ? "measured" : "modelled"; }
 

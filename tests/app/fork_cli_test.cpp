@@ -52,7 +52,7 @@ TEST_F(ForkCli, WithNothingChangedGivesTheSameRun) {
         EXPECT_EQ(parted.at("first_selection"), nullptr);
         EXPECT_EQ(parted.at("step"), nullptr);
     }
-    // into the trace of the recorded run itself: the fork alone
+    // without -o the fork goes into the trace of the recorded run, and that run is not repeated
     const json report = fork(source + "@5", source);
     EXPECT_EQ(report.at("run_id"), 2);
     EXPECT_EQ(report.at("unchanged").at("run_id"), 1);
@@ -78,7 +78,7 @@ TEST_F(ForkCli, KeepsTheTextBeforeTheStepAndSaysWhereTheSelectionsDiffer) {
     EXPECT_GE(parted.at("first_selection").at("step"), 4);
     EXPECT_FALSE(parted.at("first_selection").at("only_recorded").empty());
     EXPECT_TRUE(parted.at("first_selection").at("only_fork").empty()) << "a smaller budget adds nothing in layer order";
-    // the run beside it is the recorded one again
+    // the first run of the file repeats the recorded run
     const json info = jsonOf({"info", out});
     ASSERT_EQ(info.at("runs").size(), 2U);
     EXPECT_THAT(info.at("runs").at(0).at("name").get<std::string>(), HasSubstr("again: "));

@@ -45,7 +45,7 @@ Json index() {
     return Json::parse(file);
 }
 
-/// What the values of a row of the index are of.
+/// Names of the values (`of`) that the index lists for the row.
 std::set<std::string> valuesInIndex(const Json& rows, const std::string& id) {
     std::set<std::string> out;
     for (const Json& row : rows)
@@ -242,7 +242,7 @@ TEST_F(Headline, OffloadedStepsStandBesideComputingAndCopying) {
                                       {"step_ms", hits ? 6.0 : 9.0},
                                       {"link_floor_ms", hits ? 0.5 : 2.5},
                                       {"tokens_per_s", 1486.36}});
-    decode["rows"].push_back({{"batch", 128}, {"refused", "too large"}}); // and so it has no selection
+    decode["rows"].push_back({{"batch", 128}, {"refused", "too large"}}); // and therefore the row has no selection
     const Json rows = bench::offloadedRows(decode);
     EXPECT_EQ(rows["offloaded-step"],
               Json({{"batch 16", {1.125}}, {"batch 64", {1.125}}, {"batch 128", "does not fit"}}));

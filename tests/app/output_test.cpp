@@ -1,4 +1,4 @@
-// What the programs say where it cannot be written, and what they say of strangers' text on a terminal.
+// What the programs say when their output cannot be written, and how a terminal shows text of strangers.
 #include "app/terminal/output.h"
 #include "tests/app/cli_fixture.h"
 #include "tests/support/places.h"

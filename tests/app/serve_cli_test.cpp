@@ -112,7 +112,7 @@ TEST_F(Serve, ChatsByTheTemplateOfTheModel) {
     const std::vector<json> events = eventsOf(streamed);
     ASSERT_EQ(events.size(), 6u) << streamed.body;
     EXPECT_EQ(events[0].at("object"), "chat.completion.chunk");
-    EXPECT_EQ(events[0].at("choices").at(0).at("delta").at("role"), "assistant"); // beside the first token's text
+    EXPECT_EQ(events[0].at("choices").at(0).at("delta").at("role"), "assistant"); // with the first token
     EXPECT_EQ(events[1].at("choices").at(0).at("delta").contains("role"), false);
     std::string joined;
     for (const json& event : events) joined += event["choices"][0]["delta"].at("content").get<std::string>();
@@ -127,7 +127,7 @@ TEST_F(Serve, ChatsByTheTemplateOfTheModel) {
     const json completion = json::parse(complete(bodyOf("system: Be brief\nuser: Hello\nassistant:", 6)).body);
     EXPECT_LE(std::abs(completion.at("usage").at("prompt_tokens").get<int>() -
                        whole.at("usage").at("prompt_tokens").get<int>()),
-              1); // but for the one that texts begin with
+              1); // the beginning-of-text token may be counted once more
 }
 
 TEST_F(Serve, TokensOfATextAndTextOfTokens) {
@@ -279,7 +279,7 @@ TEST_F(Serve, PipelinedRequestsAreAnsweredInTheirOrder) {
         EXPECT_GE(at, last);
         last = at;
     }
-    // A large body waits for the word that it is wanted.
+    // A client that asks with Expect: 100-continue hears that its body is wanted, and sends it then.
     HttpClient careful(port_);
     const std::string body = bodyOf("Three", 1).dump();
     careful.send("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nConnection: "
@@ -396,7 +396,7 @@ TEST_F(Serve, ATerminationLetsRequestsEnd) {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     kept.send(httpRequest("POST", kPath, bodyOf("Late", 3).dump()));
     const HttpAnswer refused = test::httpAnswer(kept.readAll());
-    EXPECT_TRUE(refused.status == 503 || refused.status == 0) << refused.body; // 0: the other had ended already
+    EXPECT_TRUE(refused.status == 503 || refused.status == 0) << refused.body; // 0: the connection was closed first
     EXPECT_THAT(client.readAll(), HasSubstr("data: [DONE]"));
     EXPECT_EQ(server_->wait().status, 0);
     server_.reset();

@@ -273,12 +273,13 @@ TEST_F(VainOptions, OneInterruptEndsTheWaitForASilentPipe) {
                                                                    {"quality", "--text", pipe},
                                                                    {"tune", "--prompts", pipe},
                                                                    {"simulate", "--workload", pipe}}) {
-        // A command that waits for ever must not make the test wait. In the foreground the signal is passed on once.
+        // A command that waits for ever must not make the test wait: `timeout` kills it. With --foreground `timeout`
+        // passes the signal on once.
         std::vector<std::string> line{"/usr/bin/timeout", "--foreground", "-s", "KILL", "60", test::kCommandLine};
         line.insert(line.end(), words.begin(), words.end());
         test::Process command(line);
-        // This end opens when the command reads the other one, and says nothing. For a command that ended without
-        // reading, an open() that waits would wait for ever.
+        // The test opens the pipe's writing end when the command has opened the reading end, and writes nothing. An
+        // open() that waits would wait for ever if the command ended without reading.
         int end = -1;
         for (int look = 0; end < 0 && look < 7'000; ++look) {
             end = open(pipe.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
@@ -395,7 +396,7 @@ TEST_F(VainOptions, AnEmptyValueInAListIsRefused) {
         EXPECT_THAT(refusal({"replay", "--cache-blocks", "8", list, "--json"}),
                     HasSubstr(refused("--cache-blocks", list)));
     }
-    // Every list that CLI11 takes apart goes this way; those that commands take apart themselves are these.
+    // CLI11 splits the lists of most options; the commands split these lists themselves.
     for (const auto& [command, option] : std::vector<std::pair<const char*, const char*>>{{"roofline", "--context"},
                                                                                           {"eval", "--contexts"},
                                                                                           {"tune", "--budgets"},
@@ -410,7 +411,7 @@ TEST_F(VainOptions, AnEmptyValueInAListIsRefused) {
                 HasSubstr(refused("--slo", "ttft=1000,")));
     EXPECT_THAT(refusal({"simulate", "--workload", "longmix", "--search", "--rungs", "full,"}),
                 HasSubstr(refused("--rungs", "full,")));
-    EXPECT_EQ(cli({"tokenize", "--text", "a,,b"}).status, 0); // no list
+    EXPECT_EQ(cli({"tokenize", "--text", "a,,b"}).status, 0); // a text, not a list
 }
 
 TEST_F(VainOptions, ARunIsNoRepeatOfItself) {

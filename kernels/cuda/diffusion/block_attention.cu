@@ -15,7 +15,7 @@ namespace {
 static_assert(kKeyTokens == StagePlaces<128>::kTokens);
 constexpr int kRowWarps = 4, kThreads = kRowWarps * kWarp, kQueryRows = kRowWarps * 16;
 // Shared memory would allow three thread blocks of 128 channels, but then a thread has too few registers.
-constexpr int kStages = 2, kBlocksPerProcessor = 2;
+constexpr int kStages = 2, kBlocksPerMultiprocessor = 2;
 
 /// Copies keys and values of 64 tokens to shared memory; what lies behind the last one is zero.
 template <int kDim>
@@ -88,7 +88,7 @@ __device__ inline void attendStage(const uint4* stage, const std::uint32_t (&q)[
 /// Grid (splits, kvHeads, rows * query tiles). A thread block takes 64 queries of a (row, KV head) and one share of its
 /// keys; each warp takes 16 of the queries. Where tokens have lists of their own, a query tile is the tokens of a list.
 template <int kDim>
-__global__ void __launch_bounds__(kThreads, kBlocksPerProcessor)
+__global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
     attentionKernel(BlockAttentionArgs a, Divider byBlock, int queryTiles) {
     extern __shared__ uint4 shared[]; // [kStages][StagePlaces::kSize]
     __shared__ std::uint8_t tokens[kMostDenoised];
@@ -502,7 +502,7 @@ template <int kDim, class Numbers> void launchMerge(const Launch& how, const Blo
 int blockSplits(const Launch& how, const BlockRows& rows, int maxKeys) {
     const int tiles = std::max(1, (maxKeys + kKeyTokens - 1) / kKeyTokens),
               natural = std::max(1, rows.items() * queryTilesOf(rows));
-    return std::clamp(how.multiprocessors * kBlocksPerProcessor / natural, 1, tiles);
+    return std::clamp(how.multiprocessors * kBlocksPerMultiprocessor / natural, 1, tiles);
 }
 
 void blockAttention(const Launch& how, const BlockAttentionArgs& args) {

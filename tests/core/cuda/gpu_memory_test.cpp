@@ -309,7 +309,8 @@ TEST(LinearNeeds, AreOfTheLargestProduct) {
     EXPECT_EQ(needs.gated, std::size_t(300 * 512)) << "a matrix that the model does not have";
 }
 
-/// The work space is the session's: whoever multiplies takes nothing, and is refused what was not planned.
+/// Products take their work space from the session's. A product allocates nothing, and one that was not planned is
+/// refused.
 TEST(LinearNeeds, AreAllThatAProductTakes) {
     cuda::test::CountingCalls calls;
     const cuda::ScopedDeviceCalls use(calls);
@@ -449,7 +450,7 @@ TEST_P(GpuMemoryOnCuda, IsTakenAsItIsDeclaredAndNoneLater) {
 }
 
 DeviceSelectorMaker usual = nullptr;                // of the method under test
-std::optional<cuda::DeviceMemory> nobodyDeclared{}; // what the selector takes beside
+std::optional<cuda::DeviceMemory> nobodyDeclared{}; // what makeGreedy takes without declaring it
 
 std::unique_ptr<DeviceSelector> makeGreedy(const ParameterValues& values, const DeviceSelectorContext& context) {
     nobodyDeclared.emplace(std::size_t(1) << 20, "testing");
