@@ -70,7 +70,7 @@ struct RunInfo {
     std::string method;     // registry id
     std::string paramsJson; // resolved parameters, one JSON object
     std::string backend;    // "cpu" or "cuda"
-    std::string device;     // Kernels::description()
+    std::string device;     // e.g. "cpu: AVX3, 2 threads"
     std::string link;       // e.g. "pcie5: 55.5 GB/s, 10 us (modelled)"
     Timing linkTiming = Timing::Modelled;
     double linkGbps = 0, linkLatencyUs = 0;
@@ -90,7 +90,8 @@ struct RunInfo {
 struct LayerRecord {
     std::int64_t startNs = 0; // relative to the run's start
     PerValue<Stage, std::int64_t, kStageCount> stageNs{};
-    std::int32_t selected = 0, kept = 0, hits = 0, misses = 0; // sums over (sequence, KV head); kept: -1 undefined
+    /// Sums over sequences and KV heads. kept: -1 where undefined
+    std::int32_t selected = 0, kept = 0, hits = 0, misses = 0;
     std::int32_t h2dBlocks = 0, d2hBlocks = 0;
     std::int64_t h2dBytes = 0, d2hBytes = 0;
     std::int64_t transferNs = 0; // link busy, both directions
@@ -125,11 +126,11 @@ struct FedPosition {
     std::int32_t sequence = 0, position = 0; // position in the sequence, prompt included
 };
 
-/// What a step reads of the prompt of one sequence, where prompts are not read in step 0 as a whole.
+/// The part of one sequence's prompt that a step reads. An engine that reads all of every prompt in step 0 has none.
 struct PieceRecord {
     std::int32_t sequence = 0, first = 0, tokens = 0; // first: position of the piece's first token
-    bool begins = false;                              // a prompt: what the sequence had before is over
-    std::vector<TokenRecord> read;                    // its tokens, where they are known; each with its position
+    bool begins = false;           // the first piece of a prompt, which replaces the sequence's tokens
+    std::vector<TokenRecord> read; // the piece's tokens and their positions; empty: not known
 };
 
 /// Something that took time on a track of its own: a kernel, a copy, a range of another tool.
@@ -147,7 +148,7 @@ struct SpanRecord {
     std::uint32_t launch = 0;
 };
 
-/// What something was counted in an interval of a run; the samples of one track follow each other.
+/// A count of something, such as bytes, in an interval of a run. The samples of one track follow each other in time.
 struct CounterSample {
     std::string track;                        // e.g. "PCIe bytes to device"
     std::int64_t startNs = 0, durationNs = 0; // relative to the run's start
@@ -159,8 +160,8 @@ struct Remark {
     std::string sentence;
 };
 
-/// One prefill (step 0) or decode step (1, 2, ...) of the whole batch. Of engines that read prompts in pieces, a step
-/// behind step 0 may read pieces only (Prefill) or beside the sequences that decode (Decode).
+/// One step of the whole batch: the prefill is step 0, and the decode steps follow. An engine that reads prompts in
+/// pieces also reads them in later steps: in steps of phase Prefill, which only read, and in decode steps.
 struct StepRecord {
     std::int32_t step = 0;
     Phase phase = Phase::Decode;
@@ -173,7 +174,7 @@ struct StepRecord {
     std::vector<PackedBlock> blocks; // ids ascend within a selection; empty at level Counters
     std::vector<float> scores;       // empty below level Full
     std::vector<TokenRecord> generated;
-    std::vector<FedPosition> fed; // of sequences whose tokens are not recorded; for the others `generated` says it
+    std::vector<FedPosition> fed; // of sequences whose tokens are not recorded; `generated` has those of the others
     std::vector<PieceRecord> pieces;
     std::vector<SpanRecord> spans; // of transfers beside the step's kernels, where somebody records kernels
     DenoiseStep denoise;           // of a block-diffusion run
