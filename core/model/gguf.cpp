@@ -20,7 +20,7 @@ constexpr int kItemsBetweenReports = 1024;
 // Codes of the format.
 enum Code : std::uint32_t { U8, I8, U16, I16, U32, I32, F32, Bool, Text, Array, U64, I64, F64 };
 
-constexpr int kCodeBytes[] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8}; // texts and arrays have none of their own
+constexpr int kCodeBytes[] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8}; // texts and arrays: 0, because their sizes differ
 
 struct TensorType {
     std::uint32_t code;

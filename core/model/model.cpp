@@ -268,6 +268,10 @@ ModelConfig configOf(const ModelSource& source, const std::vector<GgufFile>& par
     if (source.indexLeftOut)
         config.notes.emplace_back("the weights are those of model.safetensors, as in transformers; "
                                   "model.safetensors.index.json and its shards are left out");
+    if (source.adapterLeftOut)
+        config.notes.emplace_back(
+            "an adapter lies beside the weights (adapter_config.json), which transformers adds to "
+            "those of the folder; it is left out");
     const fs::path generation = source.folder / "generation_config.json";
     if (std::error_code ignored; !source.folder.empty() && fs::exists(generation, ignored))
         addGenerationConfig(textOfFile(generation), generation.string(), config);

@@ -194,7 +194,7 @@ ServiceCosts ServiceCosts::fromJson(std::string_view text) {
                                               is, kVersion));
     readMembers(document, "the costs",
                 {{"version", [](const std::string&, const nlohmann::json&) {}},
-                 {"fitted", // the keys whose numbers were measured; read by those who name or write a table
+                 {"fitted", // keys whose numbers were measured; programs that show or write a table read this key
                   [](const std::string& key, const nlohmann::json& v) {
                       const Json terms = Json::parse(ServiceCosts().toJson());
                       if (!v.is_array()) refuseCost(key, "it is no list of keys");
@@ -202,7 +202,7 @@ ServiceCosts ServiceCosts::fromJson(std::string_view text) {
                           if (!term.is_string() || !terms.contains(term.get<std::string>()))
                               refuseCost(key, fmt::format("{} is no key of the costs", shownJson(term)));
                   }},
-                 {"method", // the method that was measured; read by the same
+                 {"method", // the method that was measured; likewise
                   [](const std::string& key, const nlohmann::json& v) {
                       if (!v.is_string()) refuseCost(key, "it is no name of a method");
                   }},

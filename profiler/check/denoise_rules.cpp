@@ -7,7 +7,7 @@
 namespace kvscope::check {
 namespace {
 
-constexpr const char* kForwards = kTokens; // and their tokens
+constexpr const char* kForwards = kTokens; // the keys of forwards and of their tokens lie in the same range
 constexpr const char* kForwardLayers = kSelections;
 constexpr const char* kBlockTokens =
     "(SELECT CAST(value AS INTEGER) FROM run_meta WHERE run_id = ?1 AND key = 'denoising_block')";

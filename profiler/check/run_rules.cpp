@@ -23,7 +23,7 @@ SqlRule orphans(const char* id, const char* says, const char* table, const char*
                         table, run)};
 }
 
-/// A text that readers cut. The file's own table is asked, in which it is whole.
+/// A rule about texts so long that readers cut them. It asks the file's own table, which has the whole texts.
 SqlRule lengthOf(const char* id, const char* says, const char* table, const char* column, const char* key) {
     return {id,
             says,
@@ -67,6 +67,7 @@ std::span<const SqlRule> fileRules() {
         orphans("selection-run", "a selection belongs to a run of the file", "selection", "id >> 55"),
         orphans("token-run", "a token belongs to a run of the file", "token", "id >> 45"),
         orphans("prompt-run", "a prompt token belongs to a run of the file", "prompt", "id >> 55"),
+        orphans("piece-run", "a piece of a prompt belongs to a run of the file", "prompt_piece", "id >> 45"),
         orphans("span-run", "a span belongs to a run of the file", "span", "run_id"),
         orphans("counter-run", "a counter belongs to a run of the file", "counter", "run_id"),
         orphans("clock-run", "a reading of a clock belongs to a run of the file", "clock_sync", "run_id"),

@@ -29,7 +29,8 @@ Connection openForLabels(const std::string& path) {
     if (access(path.c_str(), F_OK) != 0)
         throw Error(ErrorKind::Storage, fmt::format("the trace {} is not there", path), "check its name");
     if (access(path.c_str(), W_OK) != 0)
-        throw Error(ErrorKind::Storage, fmt::format("the labels were not kept: {} may not be written by you", path),
+        throw Error(ErrorKind::Storage,
+                    fmt::format("the labels were not kept: {} cannot be written: permission denied", path),
                     "copy the trace to a folder of yours and label the copy");
     Connection connection(path, Connection::Mode::ReadWrite);
     if (connection.integer("PRAGMA application_id") != trace::kApplicationId)

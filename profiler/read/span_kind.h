@@ -1,4 +1,4 @@
-// How long a span is beside the others of its name: is this one slow?
+// Whether a span is slow: how long it is beside other spans of the same name.
 #pragma once
 
 #include "profiler/read/span_index.h"

@@ -22,7 +22,8 @@ struct ListedRun {
     int iterations = 0; // likewise, of a run that served requests, whose steps are some of its iterations
     std::optional<int> rank;
     bool pinned = false; // by a label
-    /// How many steps people are told of: the prompt, step 0, is none. Dropped steps before the last one are counted.
+    /// The number of steps that people are told: step 0, the prompt, does not count. Dropped steps before the last one
+    /// do.
     int decodeSteps() const { return steps > 0 ? steps - 1 : 0; }
 };
 

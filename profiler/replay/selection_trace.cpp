@@ -269,8 +269,8 @@ void readLayerTimes(Connection& connection, const StepIndex& index, int lastStep
 }
 
 void markCold(const std::vector<StepKind>& kinds, std::vector<ReplayStep>& steps) {
-    if (std::ranges::count(kinds, StepKind::Cold) == std::ptrdiff_t(kinds.size())) return;
-    for (std::size_t i = 0; i < steps.size(); ++i) steps[i].cold = kinds[i] == StepKind::Cold;
+    if (std::ranges::all_of(kinds, isLeftOut)) return;
+    for (std::size_t i = 0; i < steps.size(); ++i) steps[i].cold = isLeftOut(kinds[i]);
 }
 
 /// One sequence's part of a shared pool. The blocks of the sequences have different numbers there.
@@ -358,7 +358,7 @@ SelectionTrace loadSelectionTrace(const TraceReader& reader, int runId, const Pr
     for (const StepRow& row : rows) {
         if (row.phase != Phase::Decode) continue;
         decodeSteps.push_back(row);
-        trace.steps.push_back({row.step, row.tokens, row.durationNs, row.exposedNs});
+        trace.steps.push_back({row.step, int(row.decodeTokens()), row.durationNs, row.exposedNs});
         for (const auto& [sum, value, what] :
              {std::tuple(&trace.h2dBytes, row.h2dBytes, "h2d_bytes"), {&trace.exposedNs, row.exposedNs, "exposed_ns"}})
             if (value < 0 || __builtin_add_overflow(*sum, value, sum))

@@ -68,7 +68,7 @@ struct SelectionTrace {
     double computeNs(const ReplayStep& step) const;
     /// [request] of a pool: 1 in cold steps. Empty: there are none.
     std::vector<std::uint8_t> coldRequests(const PoolTrace& pool) const;
-    /// The same run, whose pools, and the largest request of them, the caller makes anew.
+    /// A copy of the run without its pools and the size of their largest request, both of which the caller sets anew.
     SelectionTrace withoutPools() const {
         return {run,    cachePolicy, link,      steps,  layerTimes, {},       0,         hits,
                 misses, h2dBytes,    exposedNs, shared, leaves,     coldHits, coldMisses};

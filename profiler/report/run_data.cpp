@@ -160,7 +160,7 @@ Cell RunData::ifKnown(Known what, Cell cell) const {
 }
 
 bool RunData::counts(std::size_t step) const {
-    return summary.countedSteps == std::int64_t(steps.size()) || kinds[step] != StepKind::Cold;
+    return summary.countedSteps == std::int64_t(steps.size()) || !isLeftOut(kinds[step]);
 }
 
 std::vector<StepRow> RunData::countedSteps() const {

@@ -28,7 +28,8 @@ Error refusal(const RunRow& row, const std::string& what, const std::string& men
 class Parameters {
 public:
     explicit Parameters(const RunRow& row) : row_(row), values_(Json::parse(row.paramsJson, nullptr, false)) {
-        if (!values_.is_object()) throw refusal(row, "does not say its settings: params_json is no object", kOnlyOwn);
+        if (!values_.is_object())
+            throw refusal(row, "does not say its settings: params_json is not an object", kOnlyOwn);
     }
     bool has(const char* key) const { return values_.contains(key); }
     std::string text(const std::string& key) {
@@ -72,7 +73,7 @@ private:
     }
     Error wrong(const std::string& key, const Json& value) const {
         return refusal(row_,
-                       fmt::format("says {} = {}, which is no value of it", key,
+                       fmt::format("says {} = {}, which is not a value of it", key,
                                    value.dump(-1, ' ', false, Json::error_handler_t::replace).substr(0, 60)),
                        "record it again");
     }

@@ -107,7 +107,10 @@ void completeSchema(Connection& connection) {
                              "TABLE denoise_tile",
                              "VIEW v_denoise_tile",
                              "TABLE denoise_change",
-                             "VIEW v_denoise_change"}) {
+                             "VIEW v_denoise_change",
+                             "TABLE prompt_piece",
+                             "VIEW v_step_kind",
+                             "VIEW v_prompt_piece"}) {
         const std::string name = std::string(what).substr(std::string_view(what).find(' ') + 1);
         Statement find(connection, "SELECT 1 FROM sqlite_schema WHERE name=?");
         find.bind(1, std::string_view(name));

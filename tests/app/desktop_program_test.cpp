@@ -73,9 +73,10 @@ TEST_F(DesktopProgramTest, HelpAndVersionNeedNoDisplay) {
     EXPECT_EQ(desktop("render --help").status, 0);
 }
 
-#ifndef __SANITIZE_ADDRESS__ // which needs more addresses than any limit of this test
-/// Qt waits for ever for a thread of its painter that the system does not start. The limits reach from where the trace
-/// cannot be read to where everything is there; what fails between them is another thing every time.
+#ifndef __SANITIZE_ADDRESS__ // AddressSanitizer reserves more addresses than any limit of this test
+/// At the lowest limit the trace cannot be read, at the highest the picture is drawn; which allocation fails between
+/// them differs from run to run. Qt waits for ever for a thread of its painter that the system did not start, which the
+/// program must not let happen.
 TEST_F(DesktopProgramTest, RenderEndsWithASentenceWhereMemoryIsShort) {
     const std::string trace = recorded();
     int refused = 0, drawn = 0;
@@ -201,7 +202,7 @@ TEST_F(DesktopProgramTest, ASignalEndsARecordingAsStopDoes) {
                 if (entry.path().extension() == ".kvtrace") recording = entry.path().string();
             try {
                 return !recording.empty() && std::stoi(test::value(recording, "SELECT count(*) FROM step")) > 4;
-            } catch (const std::exception&) { // its tables are not there yet
+            } catch (const std::exception&) { // the tables are not there yet
                 return false;
             }
         };

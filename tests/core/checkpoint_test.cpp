@@ -317,7 +317,8 @@ TEST_F(Checkpoint, EndsWhereGenerationConfigSaysToo) {
     ASSERT_EQ(before, std::vector<std::int32_t>{1});
     write(file("generation_config.json"), R"({"eos_token_id": [1, 3, 999999], "temperature": 0.6})");
     EXPECT_EQ(Model::load(folder_.path().string())->config().eosIds, (std::vector<std::int32_t>{1, 3}));
-    TinyCheckpoint silent; // whose end-of-text token is the library's default, until somebody names one
+    // This config.json names no end-of-text token; generation_config.json does, until it is removed.
+    TinyCheckpoint silent;
     silent.config.erase("eos_token_id");
     silent.writeConfig(folder_.path());
     EXPECT_EQ(Model::load(folder_.path().string())->config().eosIds, (std::vector<std::int32_t>{1, 3}));
@@ -370,6 +371,20 @@ TEST_F(Checkpoint, TakesTheSingleFileBesideShards) {
     fs::remove(file("model.safetensors"));
     EXPECT_EQ(std::memcmp(Model::load(folder_.path().string())->finalNorm().data(), ofShards.data(), ofShards.size()),
               0);
+}
+
+// transformers adds it to the weights where peft is installed.
+TEST_F(Checkpoint, RefusesAnAdapterBesideTheWeights) {
+    TinyCheckpoint("F32", false).writeTo(folder_.path());
+    write(file("adapter_config.json"), R"({"peft_type": "LORA", "base_model_name_or_path": "base"})");
+    EXPECT_THAT(loadRefusal(folder_.path(), "adapter_config.json"), HasSubstr("beside the model"));
+    const auto model = Model::load(file("model.safetensors").string());
+    ASSERT_EQ(model->notes().size(), 1u) << "the weights alone were asked for";
+    EXPECT_THAT(model->notes()[0], HasSubstr("adapter_config.json"));
+    fs::remove(file("model.safetensors"));
+    fs::remove(file("config.json"));
+    write(file("adapter_model.safetensors"), "");
+    EXPECT_THAT(loadRefusal(folder_.path(), "adapter_config.json"), HasSubstr("merge it into its base model"));
 }
 
 TEST_F(Checkpoint, WithoutATokenizerTakesAndGivesIdsOnly) {

@@ -327,7 +327,7 @@ TEST(UnreadableTrace, IsNotCalledAnythingElse) {
         });
     };
     EXPECT_THAT(asNobody([&] { mergeTraces({file}, (place / "merged.kvtrace").string(), false, {}); }),
-                HasSubstr("own.kvtrace may not be read by you"));
+                HasSubstr("own.kvtrace cannot be read: permission denied"));
     EXPECT_THAT(asNobody([&] { Recorder((place / "new.kvtrace").string(), {}); }),
                 HasSubstr("new.kvtrace cannot be opened: Permission denied"));
     std::filesystem::permissions(place, perms(0755));

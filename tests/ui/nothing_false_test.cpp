@@ -370,7 +370,7 @@ TEST_F(NothingFalse, AWindowMayCloseWhileItsReportIsWritten) {
     auto* process = window->findChild<QProcess*>();
     ASSERT_NE(process, nullptr);
     ASSERT_TRUE(until([&] { return process->state() == QProcess::Running; }));
-    window.reset(); // ends the process, and tells nobody who is gone
+    window.reset(); // closing the window ends the report's process, and its end calls no object that is gone
 }
 
 TEST_F(NothingFalse, AnInsightSaysWhatItCountsAndDrawsNoEmptyAxes) {
@@ -578,7 +578,7 @@ TEST_F(NothingFalse, ARunOfAServerIsShownAsOne) {
         }
         window->saveSession();
     }
-    const auto next = makeWindow(false); // who has chosen a view finds that one
+    const auto next = makeWindow(false); // the next window shows the view that was chosen last
     ASSERT_TRUE(until([&] { return next->workspace().current() && next->workspace().idle(); }));
     settle(*next);
     ASSERT_NE(next->currentView(), nullptr);

@@ -340,11 +340,11 @@ TEST_F(Panels, GoAwayAndComeBackAsTheyWere) {
     EXPECT_FALSE(window->findChild<FilterBar*>()->isVisible());
     EXPECT_GE(window->centralWidget()->width(), window->width() - 4);
     EXPECT_TRUE(window->currentView()->isAncestorOf(window->focusWidget())) << "its keys work at once";
-    window->resize(1400, 900); // which gives nothing back by itself
+    window->resize(1400, 900); // a larger window brings no panels back while they are hidden
     settle(*window);
     EXPECT_FALSE(dock(*window, "inspectorDock").isVisible());
     window->resize(1600, 1000);
-    window->saveSession(); // what is remembered is the layout with the panels
+    window->saveSession(); // the saved layout is the one with the panels
     QTest::keySequence(window.get(), QKeySequence("F11"));
     settle(*window);
     for (const char* name : {"sessionDock", "tokensDock", "inspectorDock"})

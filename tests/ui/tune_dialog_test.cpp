@@ -88,10 +88,10 @@ TEST_F(TuneDialogTest, CancelKeepsWhatWasMeasuredAndMistakesAreSaid) {
             if (label->isVisible() && label->text().contains(part)) return true;
         return false;
     };
-    EXPECT_TRUE(said("'many' is no number of tokens"));
+    EXPECT_TRUE(said("'many' is not a number of tokens"));
     dialog->findChild<QLineEdit*>("tuneBudgets")->setText("256,,320");
     button(*dialog, "tuneStart")->click();
-    EXPECT_TRUE(said("'' is no number of tokens")) << "an empty value is not skipped";
+    EXPECT_TRUE(said("'' is not a number of tokens")) << "an empty value is not skipped";
     dialog->findChild<QLineEdit*>("tuneBudgets")->setText("256");
     dialog->findChild<QLineEdit*>("tuneMethods")->setText("magic");
     button(*dialog, "tuneStart")->click();

@@ -333,7 +333,7 @@ QSizeF parseFigureSize(const std::string& text) {
     const bool read = both == 2 || std::sscanf(rest.c_str(), "%lf%c", &width, &end) == 1;
     const auto fits = [](double length) { return length >= 40 && length <= 400; };
     if (!read || !fits(width) || (height != 0 && !fits(height)) || (both == 2 && height == 0))
-        throw Error(ErrorKind::BadInput, "--size " + text + " is no size of a figure",
+        throw Error(ErrorKind::BadInput, "--size " + text + " is not a size of a figure",
                     "write its width, or width and height, in millimetres of 40 to 400, e.g. 85 or 170x90");
     return {width, height};
 }

@@ -53,7 +53,7 @@ QString problemOf(const PictureStyle& style) {
     if (style.size.width() < kSmallestPicture || style.size.height() < kSmallestPicture)
         return say("A picture has at least %1 x %1 pixels.").arg(kSmallestPicture);
     if (style.scale <= 0 || style.scale > kLargestScale)
-        return say("%1 is no scale for a picture: choose 1 to %2.").arg(style.scale).arg(kLargestScale);
+        return say("%1 is not a scale for a picture: choose 1 to %2.").arg(style.scale).arg(kLargestScale);
     if (pixels.width() > kLargestPicture || pixels.height() > kLargestPicture)
         return say("%1 x %2 pixels are too many: choose a smaller size or scale, up to %3 a side.")
             .arg(std::int64_t(pixels.width()))

@@ -19,7 +19,8 @@ inline QString whyNotSaved(const QByteArray& bytes, const QString& path) {
     if (bytes.isEmpty()) return QStringLiteral("there is nothing to write");
     QSaveFile file(path);
     if (!file.open(QIODevice::WriteOnly)) return file.errorString();
-    for (qint64 at = 0; at < bytes.size();) { // a disk that has room for a part takes it, and says why at the next one
+    // a disk with room for a part takes that part, and the next write fails and says why
+    for (qint64 at = 0; at < bytes.size();) {
         const qint64 taken = file.write(bytes.constData() + at, bytes.size() - at);
         if (taken <= 0) return file.errorString();
         at += taken;

@@ -164,7 +164,7 @@ void renderView(const RenderRequest& request) {
     if (request.size.width() < 200 || request.size.height() < 150 || request.size.width() > 16'384 ||
         request.size.height() > 16'384)
         throw Error(ErrorKind::BadInput,
-                    QStringLiteral("%1x%2 is no size for a picture")
+                    QStringLiteral("%1x%2 is not a size for a picture")
                         .arg(request.size.width())
                         .arg(request.size.height())
                         .toStdString(),
@@ -172,7 +172,7 @@ void renderView(const RenderRequest& request) {
     if (!(request.scale >= 1) || request.scale > kLargestScale ||
         std::max(request.size.width(), request.size.height()) * request.scale > kLargestPicture)
         throw Error(ErrorKind::BadInput,
-                    QStringLiteral("%1 is no scale for a picture of %2x%3")
+                    QStringLiteral("%1 is not a scale for a picture of %2x%3")
                         .arg(request.scale)
                         .arg(request.size.width())
                         .arg(request.size.height())

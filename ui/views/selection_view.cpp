@@ -135,7 +135,8 @@ public:
             if (!filter.text.empty()) found = blocksWithText(reader, key.runId, at.sequence, filter.text);
             sink.add("step,layer,seq,kv_head,block,origin,hit,score\n");
             for (int next = first; next <= last;) {
-                const int from = nextRecordedStep(reader, key.runId, next); // rows bound the work, not their numbers
+                // Visits recorded steps only, because a trace may have large gaps between the numbers of its steps.
+                const int from = nextRecordedStep(reader, key.runId, next);
                 if (from > last) break;
                 const int to = std::min(from + kExported - 1, last);
                 next = to + 1;

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";
 
-/// Each step of the rest is a copy of its prototype, because none of them owns anything but values.
+/// For steps whose members are all values: fresh() copies the step, which has not seen any token yet.
 template <class Step> class Copied : public DecodeStep {
 public:
     std::unique_ptr<DecodeStep> fresh() const override {

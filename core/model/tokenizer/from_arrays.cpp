@@ -92,7 +92,7 @@ void buildSentencePiece(const TokenizerArrays& arrays, TokenizerParts& parts, co
     if (prefix) parts.decoders.push_back(makeStripFront(" ", 1));
 }
 
-/// A list of names that no text is made of.
+/// The model of a tokenizer that only knows names of ids: it encodes no text.
 class NamesOnly final : public TokenModel {
 public:
     explicit NamesOnly(std::string origin) : origin_(std::move(origin)) {}

@@ -70,7 +70,7 @@ Vocabulary readBpeVocabulary(const Spec& model) {
     return Vocabulary(std::move(written));
 }
 
-/// Views into the document.
+/// @return the pairs that are merged, as views into the document
 std::vector<std::pair<std::string_view, std::string_view>> readMerges(const Spec& model) {
     const Json& list = model.at("merges");
     if (!list.is_array()) model.malformed("the merges are missing");
@@ -171,7 +171,7 @@ std::vector<std::int32_t> idsOfSpecial(const Spec& spec, const std::string& name
     return {id};
 }
 
-/// templates: how many were read before.
+/// templates: how many the file had before this part.
 void readPostProcessor(const Spec& spec, TokenizerParts& parts, int& templates) {
     if (spec.json().is_null()) return;
     if (!spec.at("type").is_string()) spec.malformed("the post-processor has no type");

@@ -34,7 +34,7 @@ def from_indexer_topk(arrays: Any, path: str | os.PathLike[str], *, prompt_token
         to the prefill; those after it are steps 1, 2, ...
     tokens: all token ids of each sequence, prompt first; None records none.
     layers, layer_numbers: layers of the model, and which of them each indexer layer of the array is; None: they are the model's.
-    token_bytes: of a token in the cache, keys and values. What is known of hits, transfers and times is: nothing.
+    token_bytes: of a token in the cache, keys and values. The trace knows nothing of hits, transfers and times.
     Raises ValueError for arrays of another shape, and for numbers that are no positions.
 
     >>> import kvscope, numpy

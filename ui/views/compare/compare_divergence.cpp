@@ -284,8 +284,7 @@ private:
     void showSelection() {
         toSelection_->setVisible(selection_.has_value());
         if (!refusal_.isEmpty()) {
-            selections_->setText(
-                tr("The selections cannot be laid over each other: %1.").arg(refusal_.toHtmlEscaped()));
+            selections_->setText(tr("The selections cannot be compared: %1.").arg(refusal_.toHtmlEscaped()));
             return;
         }
         if (!selection_) {

@@ -343,10 +343,11 @@ private:
 
     void stopReading() {
         if (!report_) return;
-        ++question_; // answers that are on their way come too late
+        ++question_; // answers that are under way belong to an older question and are dropped
         stopped_ = true;
         workspace().query<int>(
-            this, "insights", run()->key, [](TraceReader&) { return 0; }, [](int) {}); // interrupts the reading
+            // A new read in the same slot interrupts the one that is under way.
+            this, "insights", run()->key, [](TraceReader&) { return 0; }, [](int) {});
         timer_.answered();
         strip_->show(LoadingStrip::State::Paused, report_->judged, report_->rules);
         present();

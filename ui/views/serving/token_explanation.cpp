@@ -73,7 +73,7 @@ QString describeIteration(const IterationRow& iteration, const std::vector<Membe
     return View::tr("Iteration %1 took %2, predicted %3; %4: %5.")
         .arg(formatCount(iteration.iteration), servingTime(double(iteration.durationNs)),
              servingTime(double(iteration.predictedNs)), bound,
-             parts.isEmpty() ? View::tr("nobody was served") : parts.join(QStringLiteral(", ")));
+             parts.isEmpty() ? View::tr("no request was served") : parts.join(QStringLiteral(", ")));
 }
 
 QString explainToken(const ServingData& data, const IterationRow& iteration, const std::vector<MemberRow>& members,

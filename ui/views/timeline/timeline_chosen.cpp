@@ -106,7 +106,8 @@ void TimelineView::findHome(bool follow) {
     const bool has =
         workspace_.current() && counters.timesOfAll(false, from, to) && counters.timesOfAll(true, decode, to);
     const bool hides = has && double(decode - from) > double(to - from) * kPromptHides;
-    const bool stays = canvas_->scene().homeIsDecode && !feed_.loading(); // a live run's prompt is not brought back
+    // When a live run's prompt hides no more, the window does not go back to it.
+    const bool stays = canvas_->scene().homeIsDecode && !feed_.loading();
     canvas_->setHomeIsDecode(has && (hides || stays) && workspace_.cursor().step >= counters.firstDecodeStep(), follow);
 }
 

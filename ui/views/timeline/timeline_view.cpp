@@ -198,7 +198,7 @@ void TimelineView::connectCanvas() {
             QToolTip::hideText();
     });
     connect(canvas_, &TimelineCanvas::curveHovered, this, [this](int curve, double ns, QPoint global) {
-        ++hovers_; // a span's answer under way comes too late
+        ++hovers_; // the answer about a span that is under way is dropped
         QToolTip::showText(global, curveTooltip(canvas_->data(), curve, ns), canvas_, {}, 60'000);
     });
     connect(canvas_, &TimelineCanvas::hoverEnded, this, [this] {
@@ -287,7 +287,8 @@ void TimelineView::take(const SpanBatch& batch, const GaugeBatch& gauges) {
             updateHits();
         }
         showWantedTime();
-        sinceDrawn_.start(); // reading is what the time is for, until the next picture is due
+        // Restarted behind the drawing, so that the time until the next picture is spent on reading.
+        sinceDrawn_.start();
     }
     held.filter.learn(held.index);
     if (!canvas_->scene().range && !timers_.times.isActive()) timers_.times.start();
