@@ -325,6 +325,10 @@ Json describeRun(const TraceReader& reader, const RunRow& run, const Progress& p
                                       {"verdict", nameOf(answer.verdict)}});
     }
     if (const std::string& fork = run.metaOr(run_meta::kFork); !fork.empty()) out["fork"] = recordedJson(fork);
+    if (run.prompts.inPieces()) {
+        out["mixed_steps"] = s.mixedSteps;
+        out["prompt_steps"] = s.promptSteps;
+    }
     if (run.knows != Knowledge::everything()) out["not_known"] = run.knows.list(true);
     if (const auto serving = summarizeServing(reader, run.runId)) out["serving"] = servingJson(*serving);
     if (const auto traffic = pcieTraffic(reader, run.runId)) addPcieTraffic(*traffic, out);

@@ -262,6 +262,7 @@ Json toJson(const Recorded& recorded) {
              {"above_roof", comparison.aboveRoof},
              {"why", comparison.why}};
     out["predicted"]["parts_ms"] = parts(comparison.predicted.parts);
+    if (run.row.prompts.inPieces()) out["mixed_steps"] = run.mixedSteps;
     return out;
 }
 

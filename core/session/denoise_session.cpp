@@ -70,10 +70,6 @@ DenoiseRun::DenoiseRun(std::shared_ptr<const Model> loaded, std::vector<std::vec
     for (const auto& prompt : prompts)
         setup.maxTokens.push_back(BlockRun::reach(int(prompt.size()), options.maxNewTokens, denoise.block));
     if (options.offload) {
-        if (options.backend == Backend::Cuda && denoise.fetchAhead)
-            throw Error(ErrorKind::Unsupported,
-                        "on the CUDA backend a layer loads pages of a prefix only once it has chosen them",
-                        "leave fetch=ahead out, or use --backend cpu");
         setup.slots = slotsOf(setup.maxTokens);
         checkCachePolicy(options.cachePolicy, method, spec, model->config());
     }

@@ -133,8 +133,8 @@ public:
         arrived_.notify_one();
         reader_.join(); // it reads what is queued, while CUPTI is still attached
         if (subscriber_ != nullptr) cupti_.unsubscribe(subscriber_);
-        // From here on no callback reaches the tracer. The buffers that came after the reader ended are freed with the
-        // queue.
+        // From here on no callback reaches the tracer. The buffers that came after the tracer's thread ended are freed
+        // with the queue.
         const std::lock_guard lock(instanceMutex_);
         if (instance_ == this) instance_ = nullptr;
     }
@@ -258,7 +258,7 @@ private:
         }
     }
 
-    // ---- The reader's thread
+    // ---- The tracer's thread
 
     void read() {
         std::vector<Arrival> batch;
@@ -348,7 +348,7 @@ private:
     bool closing_ = false;
     std::int64_t drainsAsked_ = 0, drainsDone_ = 0;
 
-    // The reader's thread.
+    // The tracer's thread.
     ActivityLog log_;
     SendTo to_;
     std::int64_t dropped_ = 0;

@@ -141,8 +141,7 @@ private:
         const auto among = [name](const auto& names) {
             return std::find(names.begin(), names.end(), name) != names.end();
         };
-        return track == "host" && (name == "layer" || name == nameOf(Phase::Prefill) || name == nameOf(Phase::Decode) ||
-                                   among(kStageNames) || among(kStepStageNames));
+        return track == "host" && (name == "layer" || isStepName(name) || among(kStageNames) || among(kStepStageNames));
     }
     /// What a run must know for a column of this view whose name other views use for something else. Nothing: the
     /// column is not one of those.

@@ -28,6 +28,9 @@ PromptSteps::PromptSteps(Connection& connection, int runId, int firstStep, int l
         if (read->steps.empty() || read->steps.back().step != step) read->steps.push_back({step, decodes, 0});
         read->steps.back().tokens =
             std::int64_t(std::uint64_t(read->steps.back().tokens) + std::uint64_t(rows.int64(2)));
+        if (const std::int64_t piece = std::int64_t(step) << 10 | sequence;
+            read->pieces.empty() || read->pieces.back() != piece)
+            read->pieces.push_back(piece);
         if (rows.int64(1) != 0) read->begins.push_back({step, sequence});
         zeroDecodes |= step == 0 && decodes;
     }
@@ -92,6 +95,15 @@ int PromptSteps::promptAt(int sequence, int step) const {
     const auto first = std::lower_bound(read_->begins.begin(), read_->begins.end(), Begin{-1, sequence}, before);
     const auto last = std::upper_bound(read_->begins.begin(), read_->begins.end(), Begin{step, sequence}, before);
     return std::max(int(last - first) - (read_->wholeFirst ? 0 : 1), 0);
+}
+
+bool PromptSteps::readsPieceOf(int sequence, int step) const {
+    return read_ && std::binary_search(read_->pieces.begin(), read_->pieces.end(), std::int64_t(step) << 10 | sequence);
+}
+
+const std::vector<PromptSteps::Begin>& PromptSteps::begins() const {
+    static const std::vector<Begin> none;
+    return read_ ? read_->begins : none;
 }
 
 bool PromptSteps::severalPrompts(int sequence) const { return promptAt(sequence, trace::kMaxStep) > 0; }

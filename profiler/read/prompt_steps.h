@@ -18,6 +18,10 @@ constexpr std::string_view nameOf(StepReads reads) {
     return reads == StepReads::Prompt ? "prompt" : reads == StepReads::Mixed ? "mixed" : "decode";
 }
 
+/// The names of steps in a timeline: that of their phase, but `mixed` where a step does both.
+constexpr std::string_view kMixedName = nameOf(StepReads::Mixed);
+constexpr bool isStepName(std::string_view name) { return name == "prefill" || name == "decode" || name == kMixedName; }
+
 /// A run without rows in the table reads its prompts in step 0. Copies share what was read.
 class PromptSteps {
 public:
@@ -52,6 +56,10 @@ public:
     /// The number of the prompt that a sequence has in a step, from 0: how many it has begun up to there, without its
     /// first one.
     int promptAt(int sequence, int step) const;
+    /// Whether the step reads a piece of the sequence's prompt.
+    bool readsPieceOf(int sequence, int step) const;
+    /// The pieces that begin a prompt, by sequence, then by step.
+    const std::vector<Begin>& begins() const;
     /// Whether some sequence has begun more than one prompt.
     bool severalPrompts(int sequence) const;
     bool severalPrompts() const;
@@ -60,10 +68,11 @@ public:
 
 private:
     struct Read {
-        bool wholeFirst = false;   // step 0 has read a prompt of every sequence, without pieces
-        std::vector<Step> steps;   // ascending
-        std::vector<int> prompts;  // of them and step 0: those that read prompts only, ascending
-        std::vector<Begin> begins; // by sequence, then by step
+        bool wholeFirst = false;          // step 0 has read a prompt of every sequence, without pieces
+        std::vector<Step> steps;          // ascending
+        std::vector<int> prompts;         // of them and step 0: those that read prompts only, ascending
+        std::vector<Begin> begins;        // by sequence, then by step
+        std::vector<std::int64_t> pieces; // step << 10 | sequence, ascending
     };
     const Step* find(int step) const;
     std::shared_ptr<const Read> read_;

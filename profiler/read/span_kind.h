@@ -17,6 +17,7 @@ struct SpanKind {
 };
 
 /// Looks at every span of the track. Absent: it is the only one of its kind, or the track has more than `most`.
-std::optional<SpanKind> kindOfSpan(const SpanIndex& index, SpanRef ref, std::size_t most = 1'000'000);
+std::optional<SpanKind> kindOfSpan(const SpanIndex& index, SpanRef ref, const PromptSteps& prompts = {},
+                                   std::size_t most = 1'000'000);
 
 } // namespace kvscope

@@ -170,6 +170,10 @@ std::vector<StepRow> RunData::countedSteps() const {
     return counted;
 }
 
+bool haveMixed(const std::vector<RunData>& runs) {
+    return std::any_of(runs.begin(), runs.end(), [](const RunData& run) { return run.summary.mixedSteps > 0; });
+}
+
 std::string modelName(const RunRow& row) {
     const bool isPath = row.model.starts_with('/') || row.model.starts_with('~');
     if (!isPath) return row.model; // also "owner/name" of a hub
@@ -194,7 +198,8 @@ double RunData::componentMeanNs(std::string_view component) const {
 }
 
 double RunData::meanContext() const {
-    if (steps.empty() || row.sequences < 1 || row.serves()) return kUndefined; // rows of requests come and go
+    if (steps.empty() || row.sequences < 1 || row.serves()) return kUndefined;     // rows of requests come and go
+    if (summary.mixedSteps > 0 || row.prompts.severalPrompts()) return kUndefined; // so do prompts
     // A sequence that has not ended holds its prompt and one more token with every decode step.
     return double(summary.promptTokens) / row.sequences + (double(steps.size()) + 1) / 2;
 }

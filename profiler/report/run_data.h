@@ -74,6 +74,8 @@ struct RunData {
 /// The model's name; of a path that another engine recorded its last part, because a report does not tell where things
 /// lie.
 std::string modelName(const RunRow& row);
+/// Whether some run has steps that read pieces of prompts and decode.
+bool haveMixed(const std::vector<RunData>& runs);
 
 /// Time of a component in a step: a stage by its name, anything else is the rest.
 std::int64_t partOf(const BreakdownStep& step, std::string_view component);

@@ -59,8 +59,22 @@ SelectionSpec foreignMethodOf(const RunRow& row, bool selects) {
     return spec;
 }
 
+/// As meanContext, of a run whose prompts are read in pieces: of steps that only decode.
+double meanContextOfDecodes(const TraceReader& reader, const RunRow& row, int firstStep) {
+    Statement tokens(*ReaderAccess::of(reader).connection,
+                     "SELECT id, position FROM token WHERE id BETWEEN ? AND ? AND (id >> 10) & 1023 < ?");
+    const auto [low, high] = trace::keysOfSteps(row.runId, firstStep, row.steps - 1, trace::kTokenShift);
+    tokens.bindAll(low, high, row.sequences);
+    double sum = 0, count = 0;
+    while (tokens.step())
+        if (row.prompts.reads(trace::stepOf(tokens.int64(0), trace::kTokenShift)) == StepReads::Decode)
+            sum += double(tokens.int64(1)), ++count;
+    return count > 0 ? sum / count : 0;
+}
+
 /// Mean tokens with keys and values when a step decoded; a token at position p was decoded with p of them.
 double meanContext(const TraceReader& reader, const RunRow& row, int firstStep) {
+    if (row.prompts.inPieces()) return meanContextOfDecodes(reader, row, firstStep);
     Statement tokens(*ReaderAccess::of(reader).connection,
                      "SELECT avg(position) FROM token WHERE id BETWEEN ? AND ? AND (id >> 10) & 1023 < ?");
     const auto [low, high] = trace::keysOfSteps(row.runId, firstStep, row.steps - 1, trace::kTokenShift);

@@ -26,6 +26,14 @@ void fillStages(const BreakdownStep& step, int only, float* column) {
     column[kStageRows] = column[only];
 }
 
+/// The step without its stages: all of it is its rest. A step of chosen layers is their stages, and has none.
+BreakdownStep wholeStep(const BreakdownStep& step, const ReadFilter& filter) {
+    BreakdownStep whole;
+    whole.step = step.step;
+    if (filter.layers.empty()) whole.durationNs = whole.otherNs = step.durationNs;
+    return whole;
+}
+
 void fillTransfers(const StepRow& row, float* column) {
     const auto set = [column](TransferNumber number, double value) { column[int(number)] = float(value); };
     const auto known = [](std::int64_t value) { return value >= 0 ? double(value) : double(kNone); };
@@ -49,16 +57,22 @@ int rowsOf(StepNumbers numbers) { return numbers == StepNumbers::Stages ? kStage
 std::vector<float> stepColumns(const TraceReader& reader, const StepRequest& request, int first, int last) {
     const Extents<int, int> columns(last - first + 1, rowsOf(request.numbers));
     std::vector<float> values(columns.size(), kNone);
-    const bool prefill = request.phase == Phase::Prefill; // step 0
-    const int from = prefill ? first : std::max(first, 1), to = prefill ? std::min(last, 0) : last;
+    const bool prefill = request.phase == Phase::Prefill;
+    const std::optional<RunRow> run = reader.run(request.runId);
+    const PromptSteps prompts = run ? run->prompts : PromptSteps();
+    const int from = prefill ? first : std::max(first, prompts.firstDecode()),
+              to = prefill && !prompts.inPieces() ? std::min(last, 0) : last;
     if (from > to) return values;
+    const auto isWanted = [&](int step) { return step >= from && step <= to && prompts.readsPrompt(step) == prefill; };
     const auto column = [&](int step) { return columns.part(std::span(values), step - first).data(); };
     if (request.numbers == StepNumbers::Stages) {
-        for (const BreakdownStep& step : filteredBreakdownSteps(reader, request.runId, request.filter, from, to))
-            if (step.step >= from && step.step <= to) fillStages(step, request.only, column(step.step));
+        for (BreakdownStep& step : filteredBreakdownSteps(reader, request.runId, request.filter, from, to)) {
+            if (!request.stagesKnown) step = wholeStep(step, request.filter);
+            if (isWanted(step.step)) fillStages(step, request.only, column(step.step));
+        }
     } else {
         for (const StepRow& row : filteredSteps(reader, request.runId, request.filter, from, to))
-            if (row.step >= from && row.step <= to) fillTransfers(row, column(row.step));
+            if (isWanted(row.step)) fillTransfers(row, column(row.step));
     }
     return values;
 }

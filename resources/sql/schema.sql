@@ -568,8 +568,10 @@ SELECT c.run_id, t.value AS clock, c.own_ns, c.reference_ns, c.error_ns FROM clo
 
 -- Steps at depth 0, layers and the stages outside them at depth 1, stages of a layer at depth 2; then the spans of others.
 CREATE VIEW v_span AS
-SELECT run_id, step, -1 AS layer, 'host' AS track, phase AS name, start_ns, duration_ns, 0 AS depth,
-       NULL AS category, NULL AS args FROM v_step
+SELECT run_id, step, -1 AS layer, 'host' AS track,
+       CASE WHEN phase = 'decode' AND EXISTS (SELECT 1 FROM prompt_piece p WHERE p.id BETWEEN (run_id << 25 | step) << 20 AND
+                                              ((run_id << 25 | step) << 20) | 0xFFFFF) THEN 'mixed' ELSE phase END AS name,
+       start_ns, duration_ns, 0 AS depth, NULL AS category, NULL AS args FROM v_step
 UNION ALL SELECT run_id, step, -1, 'host', 'embed', start_ns, embed_ns, 1, NULL, NULL FROM v_step WHERE embed_ns > 0
 UNION ALL SELECT run_id, step, -1, 'host', 'lm_head', start_ns + duration_ns - sample_ns - lm_head_ns, lm_head_ns, 1, NULL, NULL
           FROM v_step WHERE lm_head_ns > 0

@@ -14,10 +14,21 @@ namespace {
 QString tr(const char* text) { return QCoreApplication::translate("Views", text); }
 } // namespace
 
-QString stepName(int step) { return step == 0 ? tr("prefill (step 0)") : tr("decode step %1").arg(formatCount(step)); }
+QString stepName(const RunRow& run, int step) {
+    switch (run.prompts.reads(step)) {
+    case StepReads::Prompt:
+        return tr("prefill (step %1)").arg(formatCount(step));
+    case StepReads::Mixed:
+        return tr("step %1 (reads prompts, decodes)").arg(formatCount(step));
+    case StepReads::Decode:
+        break;
+    }
+    return tr("decode step %1").arg(formatCount(step));
+}
 
 QString stepTitle(const RunRow& run) {
     if (run.serves()) return tr("Step (iteration of the server)");
+    if (run.prompts.inPieces()) return tr("Step (some read prompts)");
     return denoisesCanvas(run) ? tr("Step") : tr("Step (0 is the prefill)"); // a canvas has no prefill
 }
 

@@ -31,6 +31,8 @@ DenoiseReport::DenoiseReport(const DenoiseReportNeeds& needs, std::byte* base, s
     lay(agnostic, base, bytes, needs.agnostic ? Elements(layers, needs.items(), needs.words) : Elements(0));
     lay(hits, base, bytes, needs.offloads ? Elements(layers, needs.items(), needs.words) : Elements(0));
     lay(moved, base, bytes, needs.offloads ? Elements(layers, int{cuda::PrefixPagesArgs::kCounts}) : Elements(0));
+    lay(came, base, bytes, needs.ahead ? Elements(layers, needs.items()) : Elements(0));
+    lay(late, base, bytes, needs.ahead ? Elements(layers, needs.items()) : Elements(0));
     lay(densities, base, bytes, {layers, needs.densities()});
     lay(kvChanges, base, bytes, needs.kvChanges ? Elements(layers, 2, tokens) : Elements(0));
 }
@@ -73,7 +75,7 @@ void DenoiseReportReader::fillStages(const DenoiseReport& report, ForwardShape s
         order.emplace_back(Stage::Stage1, marks[kStage1]);
         order.emplace_back(Stage::Pooling, marks[kPooling]);
     }
-    if (needs_.offloads) order.emplace_back(Stage::Offloading, marks[kLoad]);
+    if (needs_.offloads) order.emplace_back(Stage::Offloading, marks[needs_.ahead ? kReady : kLoad]);
     if (shape.choosesOnce && needs_.offloads) {
         order.emplace_back(Stage::Stage1, marks[kWeigh]);
         order.emplace_back(Stage::Pooling, marks[kChooseOnce]);
@@ -90,15 +92,22 @@ void DenoiseReportReader::fillStages(const DenoiseReport& report, ForwardShape s
     }
 }
 
-/// Fills what travelled for a layer. The attention waits for all of it: nothing computes meanwhile.
+/// Fills what travelled for a layer. What it loads on demand it waits for: nothing computes meanwhile. For pages that
+/// were sent ahead it waits if they have not come when it is ready for them.
 void DenoiseReportReader::fillMoved(const DenoiseReport& report, LayerId layer, LayerRecord& out) const {
     const std::uint32_t* const moved = report.movedOf(layer);
-    out.h2dBlocks = std::int32_t(moved[cuda::PrefixPagesArgs::kLoads]);
+    const std::uint64_t* const marks = report.mark(layer, kQkv);
+    const auto ahead = std::int32_t(moved[cuda::PrefixPagesArgs::kAsked]),
+               onDemand = std::int32_t(moved[cuda::PrefixPagesArgs::kLoads]);
+    out.h2dBlocks = ahead + onDemand;
     out.d2hBlocks = std::int32_t(moved[cuda::PrefixPagesArgs::kStores]);
     out.h2dBytes = out.h2dBlocks * pageBytes_;
     out.d2hBytes = out.d2hBlocks * pageBytes_;
-    if (out.h2dBlocks + out.d2hBlocks == 0) return;
-    out.transferNs = out.exposedNs = std::int64_t(*report.mark(layer, kLoaded) - *report.mark(layer, kLoad));
+    if (onDemand + out.d2hBlocks > 0) out.transferNs = out.exposedNs = std::int64_t(marks[kLoaded] - marks[kLoad]);
+    if (ahead == 0) return;
+    const auto waited = marks[kCame] > marks[kReady] ? std::int64_t(marks[kCame] - marks[kReady]) : 0;
+    out.exposedNs += waited;
+    out.transferNs += std::max(waited, std::int64_t(marks[kCame] - marks[kSent]));
 }
 
 /// Adds the KV head's row of the trace to the record, and its selection where it chose pages.
@@ -172,6 +181,11 @@ void DenoiseReportReader::fillSelection(const DenoiseReport& report, LayerId lay
     selection.selected = std::int32_t(pages.size());
     selection.hits = std::int32_t(std::count_if(pages.begin(), pages.end(), isHit));
     selection.misses = selection.selected - selection.hits;
+    if (const cuda::AskedPages came = needs_.ahead ? report.cameOf(layer)[item] : cuda::AskedPages();
+        came.predicted >= 0) {
+        selection.predicted = came.predicted, selection.used = came.used, selection.wasted = came.wasted;
+        selection.late = std::int32_t(report.lateOf(layer)[item].late);
+    }
     selection.first = std::uint32_t(record.blocks.size());
     if (before.known && !row.clean && !pages.empty())
         selection.kept = std::int32_t(std::count_if(pages.begin(), pages.end(), [&](std::int32_t page) {

@@ -27,6 +27,7 @@ struct DenoiseReportNeeds {
     int queryHeads = 0;
     bool agnostic = false;  // which pages were chosen once for the block
     bool offloads = false;  // the prefix waits on the host: what was moved
+    bool ahead = false;     // pages are asked for before a forward begins: what came of it
     bool kvChanges = false; // how much keys and values changed
     Elements items() const { return {rows, kvHeads}; }
     /// Of one layer.
@@ -36,15 +37,16 @@ struct DenoiseReportNeeds {
 /// One report, on the device or its copy on the host. Parts that a forward does not write keep the numbers of an
 /// earlier forward.
 struct DenoiseReport {
-    /// Marks of a layer, in their order; kLoaded is the time at which the last moved block arrived. A forward that
-    /// waits for pages of the host chooses by their keys once they are there: from kWeigh on, where others do from
-    /// kStage1 on.
+    /// Marks of a layer, in their order; then those of transfers. kLoaded and kCame are the times at which the last
+    /// block arrived, of those moved on demand and those sent ahead, which began at kSent. A forward that waits for
+    /// pages of the host chooses by their keys once they are there: from kWeigh on, where others do from kStage1 on.
     enum Mark {
         kQkv,
         kRope,
         kCompression,
         kStage1,
         kPooling,
+        kReady, // for pages that were sent ahead
         kLoad,
         kWeigh,
         kChooseOnce,
@@ -53,6 +55,8 @@ struct DenoiseReport {
         kOLinear,
         kFfn,
         kLoaded,
+        kSent,
+        kCame,
         kMarks
     };
     /// Marks of the forward.
@@ -71,10 +75,12 @@ struct DenoiseReport {
     float* changes = nullptr;          // [layers][rows][sets][block], or null
     std::uint32_t* pages = nullptr;    // [layers][rows*kvHeads][words], or null
     std::uint32_t* agnostic = nullptr; // likewise: pages that were chosen once for the block, or null
-    std::uint32_t* hits = nullptr;  // [layers][rows*kvHeads][words] those of `pages` that were on the device, or null
-    std::uint32_t* moved = nullptr; // [layers][PrefixPagesArgs::kCounts], or null
-    float* densities = nullptr;     // [layers][rows][queryHeads][tileRows], or null
-    float* kvChanges = nullptr;     // [layers][rows][keys, values][block], or null
+    std::uint32_t* hits = nullptr;    // [layers][rows*kvHeads][words] those of `pages` that were on the device, or null
+    std::uint32_t* moved = nullptr;   // [layers][PrefixPagesArgs::kCounts], or null
+    cuda::AskedPages* came = nullptr; // [layers][rows*kvHeads], or null
+    cuda::SelectionHead* late = nullptr; // [layers][rows*kvHeads] of pages sent ahead those that came late, or null
+    float* densities = nullptr;          // [layers][rows][queryHeads][tileRows], or null
+    float* kvChanges = nullptr;          // [layers][rows][keys, values][block], or null
 
     std::uint64_t* mark(LayerId layer, Mark which) const { return marks + int(layer) * kMarks + which; }
     std::uint64_t* activeOf(LayerId layer) const { return part(active, needs_.items(), layer); }
@@ -84,6 +90,8 @@ struct DenoiseReport {
     float* densitiesOf(LayerId layer) const { return part(densities, needs_.densities(), layer); }
     std::uint32_t* hitsOf(LayerId layer) const { return part(hits, {needs_.items(), needs_.words}, layer); }
     std::uint32_t* movedOf(LayerId layer) const { return part(moved, int{cuda::PrefixPagesArgs::kCounts}, layer); }
+    cuda::AskedPages* cameOf(LayerId layer) const { return part(came, needs_.items(), layer); }
+    cuda::SelectionHead* lateOf(LayerId layer) const { return part(late, needs_.items(), layer); }
     float* kvChangesOf(LayerId layer) const { return part(kvChanges, {needs_.rows, 2, needs_.block}, layer); }
     const DenoiseReportNeeds& needs() const { return needs_; }
 

@@ -93,9 +93,9 @@ CudaDenoiser::CudaDenoiser(std::shared_ptr<const DeviceModel> model, const Denoi
       rules_(options_, recorded_.changes, recorded_.observer != nullptr,
              sampling_.temperature <= 0 && recorded_.observer == nullptr),
       rows_(p_.layout.rows), block_(options_.block), layers_(p_.config.layers),
-      prefix_(setup.slots > 0 ? std::make_unique<CudaPrefix>(
-                                    CudaPrefix::Parts{p_.layout, p_.launch, device_.report, layers_, block_},
-                                    setup.slots, setup.cachePolicy)
+      prefix_(setup.slots > 0 ? std::make_unique<CudaPrefix>(CudaPrefix::Parts{p_.layout, p_.table, p_.launch,
+                                                                               device_.report, layers_, options_},
+                                                             setup.slots, setup.cachePolicy)
                               : nullptr),
       prompts_({*p_.model,
                 setup.prompts,
@@ -130,6 +130,7 @@ DenoiseReportNeeds CudaDenoiser::reportNeeds() const {
     needs.words = options_.pages ? std::size_t(p_.layout.maxBlocks + 31) / 32 : 0;
     needs.agnostic = options_.agnosticPages > 0;
     needs.offloads = prefix_ != nullptr;
+    needs.ahead = needs.offloads && options_.fetchAhead;
     needs.queryHeads = p_.config.queryHeads;
     needs.tileRows = options_.tiles && recorded_.changes ? (block_ + options_.page - 1) / options_.page : 0;
     needs.kvChanges = recorded_.kvChanges;
@@ -371,6 +372,7 @@ void CudaDenoiser::forwardKernels(ForwardShape shape) {
     const int tokens = rows_ * block_;
     p_.ranges.at(StepStage::Embed);
     p_.passes.embed(device_.inputs.ids, tokens, p_.buffers.x, nullptr, 0, device_.report.stepMarks + kEmbed);
+    if (prefix_) prefix_->askAhead(device_.inputs.table, device_.inputs.ids);
     for (const LayerId layer : layers_.ids()) layerKernels(layer, shape);
     p_.ranges.at(StepStage::LmHead);
     if (shape.writes) {
@@ -415,8 +417,7 @@ void CudaDenoiser::layerKernels(LayerId layer, ForwardShape shape) {
     place.beforeKv = of.beforeKv;
     place.kvChanges = kvChanges_;
     place.mark = report.mark(layer, kRope);
-    if (prefix_) prefix_->restore(layer, place.rows);
-    cuda::placeBlocks(p_.launch, place);
+    cuda::placeBlocks(prefix_ ? prefix_->restore(layer, place.rows) : p_.launch, place);
     if (namesActive()) {
         p_.ranges.at(layer, options_.pages ? Stage::Compression : Stage::Attention);
         cuda::nameActive(p_.launch,

@@ -6,7 +6,12 @@
 namespace kvscope {
 
 CudaPrefix::CudaPrefix(const Parts& parts, int slots, const std::string& policy)
-    : p_(parts), slots_(slots), byUse_(findCachePolicy(policy).byLastUse), layers_(int(p_.layers.size())) {
+    : p_(parts), slots_(slots), byUse_(findCachePolicy(policy).byLastUse),
+      ahead_(p_.options.fetchAhead ? std::make_unique<CudaPrefixAhead>(
+                                         CudaPrefixAhead::Parts{p_.layout, p_.launch, p_.report, p_.rows, p_.layers,
+                                                                p_.options.block, p_.options.pagesPerQuery, slots})
+                                   : nullptr),
+      layers_(int(p_.layers.size())) {
     cuda::checkPrefixPages(p_.launch, p_.layout.maxBlocks, slots_);
 }
 
@@ -34,9 +39,10 @@ void CudaPrefix::plan(DeviceArena& arena) {
     arena.plan(missing_, pages, kLists);
     arena.plan(freeSlots_, slots, kLists);
     arena.plan(loads_, blocks, kLists);
-    arena.plan(stores_, heads * Elements((p_.block + size - 2) / size + 1), kLists);
+    arena.plan(stores_, heads * Elements((p_.options.block + size - 2) / size + 1), kLists);
     arena.planStore(store_, {int(layers_.size()), blocks, layout.blockElements},
                     {"kv_store", "the KV store", Holds::Kv});
+    if (ahead_) ahead_->plan(arena);
 }
 
 void CudaPrefix::open() {
@@ -47,30 +53,49 @@ void CudaPrefix::open() {
         layers_[layer].store = stores[int(layer)];
         p_.layers[layer].blocks = blocks_;
     }
+    if (ahead_) ahead_->open();
 }
 
 void CudaPrefix::begin() const {
-    const Elements counts(int(layers_.size()), int{cuda::PrefixPagesArgs::kCounts});
-    cuda::check(cudaMemsetAsync(p_.report.moved, 0, counts * sizeof(std::uint32_t), p_.launch.stream),
-                "preparing a forward");
+    const auto clear = [&](void* at, std::size_t bytes) {
+        cuda::check(cudaMemsetAsync(at, 0, bytes, p_.launch.stream), "preparing a forward");
+    };
+    const Elements layers(int(layers_.size()));
+    clear(p_.report.moved, Elements(layers, int{cuda::PrefixPagesArgs::kCounts}) * sizeof(std::uint32_t));
+    if (ahead_) clear(p_.report.late, Elements(layers, p_.layout.heads()) * sizeof(cuda::SelectionHead));
 }
 
-void CudaPrefix::restore(LayerId layer, const cuda::BlockRows& rows) const {
-    if (hasTails()) cuda::restorePrefixTails(p_.launch, {rows, blocks_, layers_[layer].tails});
+void CudaPrefix::askAhead(const cuda::BlockRow* table, const std::int32_t* ids) const {
+    if (ahead_) ahead_->ask(table, ids, [&](LayerId layer) { return argsOf(layer); });
+}
+
+cuda::Launch CudaPrefix::restore(LayerId layer, const cuda::BlockRows& rows) const {
+    const cuda::Launch how = ahead_ ? ahead_->joinForecast(layer) : p_.launch;
+    if (!hasTails()) return how;
+    cuda::restorePrefixTails(how, {rows, blocks_, layers_[layer].tails});
+    return p_.launch;
 }
 
 void CudaPrefix::keep(LayerId layer, const cuda::BlockRows& rows) const {
     if (hasTails()) cuda::keepPrefixTails(p_.launch, {rows, blocks_, layers_[layer].tails});
 }
 
-void CudaPrefix::load(LayerId layer, const cuda::PageUnionArgs& choice) const {
-    const BatchLayout& layout = p_.layout;
+/// What all that gives slots in a layer is told.
+cuda::PrefixPagesArgs CudaPrefix::argsOf(LayerId layer) const {
     const Layer& of = layers_[layer];
     cuda::PrefixPagesArgs args;
-    args.rows = choice.rows;
     args.slots = of.slots;
-    args.firstSlot = layout.blocksTotal + std::int64_t(int(layer)) * slotsOfLayer();
-    args.maxPages = layout.maxBlocks;
+    args.firstSlot = p_.layout.blocksTotal + std::int64_t(int(layer)) * slotsOfLayer();
+    args.maxPages = p_.layout.maxBlocks;
+    args.blocks = blocks_;
+    args.store = of.store;
+    args.moves = {loads_, stores_, p_.report.movedOf(layer), int(pageBytes() / cuda::kStoreUnit)};
+    return args;
+}
+
+void CudaPrefix::load(LayerId layer, const cuda::PageUnionArgs& choice) const {
+    cuda::PrefixPagesArgs args = argsOf(layer);
+    args.rows = choice.rows;
     args.pages = choice.pages;
     args.count = choice.count;
     args.united = choice.record;
@@ -78,15 +103,13 @@ void CudaPrefix::load(LayerId layer, const cuda::PageUnionArgs& choice) const {
     args.hits = p_.report.hitsOf(layer);
     args.missing = missing_;
     args.freeSlots = freeSlots_;
-    args.blocks = blocks_;
-    args.store = of.store;
-    args.moves = {loads_, stores_, p_.report.movedOf(layer), int(pageBytes() / cuda::kStoreUnit)};
-    cuda::placePrefixPages(p_.launch, args);
+    if (ahead_) args.ahead = ahead_->aheadOf(layer);
+    cuda::placePrefixPages(ahead_ ? ahead_->joinPages(layer) : p_.launch, args);
     cuda::GatherArgs gather;
-    gather.shape = layout.shape;
+    gather.shape = p_.layout.shape;
     gather.moves = args.moves;
-    gather.store = of.store;
-    gather.storeOut = of.store;
+    gather.store = args.store;
+    gather.storeOut = layers_[layer].store;
     gather.pool = blocks_;
     gather.mark = p_.report.mark(layer, DenoiseReport::kLoad);
     gather.endMark = p_.report.mark(layer, DenoiseReport::kLoaded);

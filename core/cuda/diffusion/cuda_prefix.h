@@ -4,11 +4,14 @@
 #include "core/cuda/batch_layout.h"
 #include "core/cuda/device_memory.h"
 #include "core/cuda/diffusion/cuda_denoise_report.h"
+#include "core/cuda/diffusion/cuda_prefix_ahead.h"
 #include "core/cuda/diffusion/denoiser_layer.h"
+#include "core/cuda/row_table.h"
 #include "kernels/cuda/diffusion/page_union.h"
 #include "kernels/cuda/diffusion/prefix_pages.h"
 #include "kernels/cuda/transfer/gather.h"
 
+#include <memory>
 #include <string>
 
 namespace kvscope {
@@ -17,17 +20,18 @@ namespace kvscope {
 /// incomplete last page of each prefix; all layers share one window. It has the keys and values of one layer at a time:
 /// the block that is denoised, an incomplete page, and what passes through, because it has no slot or because all of
 /// the prefix is attended to. Kernels that know of no slots find in the window what they would find in a resident
-/// layer. A forward calls for every layer, in this order: restore, before the block is placed; load, once the union is
-/// known; keep, when nothing else reads the layer.
+/// layer. A forward calls askAhead, once it has begun, and then for every layer, in this order: restore, before the
+/// block is placed; load, once the union is known; keep, when nothing else reads the layer.
 class CudaPrefix {
 public:
     /// What the prefix uses of the engine; everything outlives it. launch: read at every launch
     struct Parts {
         const BatchLayout& layout;
+        const RowTable& rows;
         const cuda::Launch& launch;
         const DenoiseReport& report; // on the device
         PerLayer<DenoiserLayer>& layers;
-        const int block; // tokens of a block
+        const DenoiseOptions& options;
     };
     /// slots: pages of a KV head that are on the device. policy: "keep-selected" or one that goes by last use
     CudaPrefix(const Parts& parts, int slots, const std::string& policy);
@@ -38,8 +42,10 @@ public:
 
     /// The next forward begins: what it will count begins at 0. Not part of a graph.
     void begin() const;
-    /// Puts the incomplete pages of the rows' prefixes into the window.
-    void restore(LayerId layer, const cuda::BlockRows& rows) const;
+    /// Asks for pages of all layers, where the session does so. ids: [rows*block] in device memory
+    void askAhead(const cuda::BlockRow* table, const std::int32_t* ids) const;
+    /// Puts the incomplete pages of the rows' prefixes into the window. @return how the next kernel is launched
+    cuda::Launch restore(LayerId layer, const cuda::BlockRows& rows) const;
     /// Brings what the rows attend to: the union of sparse rows to slots, as long as there are any, the whole prefix of
     /// others to the window. Sends pages that the blocks of clean rows complete to the host. `choice` has the union.
     void load(LayerId layer, const cuda::PageUnionArgs& choice) const;
@@ -64,12 +70,15 @@ private:
         Bf16* store = nullptr; // pinned host memory, as the device sees it
     };
     /// Whether a prefix can end within a page.
-    bool hasTails() const { return p_.block % p_.layout.shape.blockSize != 0; }
+    bool hasTails() const { return p_.options.block % p_.layout.shape.blockSize != 0; }
     std::int64_t slotsOfLayer() const { return std::int64_t(p_.layout.heads()) * slots_; }
+
+    cuda::PrefixPagesArgs argsOf(LayerId layer) const;
 
     const Parts p_;
     const int slots_;
     const bool byUse_;
+    const std::unique_ptr<CudaPrefixAhead> ahead_; // null: pages are loaded once they are chosen
     PerLayer<Layer> layers_;
     Bf16* blocks_ = nullptr; // device memory: the window, then the slots of all layers
     Bf16* store_ = nullptr;  // host memory: all layers

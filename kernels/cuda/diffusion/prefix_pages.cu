@@ -75,7 +75,7 @@ __device__ inline void listFreeSlots(const PrefixPagesArgs& a, const PrefixHead&
             atomicOr(bits + (filled + i) / 32, 1u << ((filled + i) % 32));
         if (kept > fromEmpty) {
             for (int page = int(threadIdx.x); page < head.complete; page += kThreads)
-                keys[page] = head.slotOf[page] > 0 && !isIn(united, page) ? unsigned(now - head.usedAt[page]) : 0u;
+                keys[page] = head.slotOf[page] > 0 && !isIn(united, page) ? unsigned(now - head.usedAt[page]) + 1u : 0u;
             __syncthreads();
             takeLargest(keys, head.complete, kept - fromEmpty, counter, [&](int page) {
                 const int slot = head.slotOf[page] - 1;
@@ -95,52 +95,97 @@ __device__ inline void listFreeSlots(const PrefixPagesArgs& a, const PrefixHead&
     __syncthreads();
 }
 
-/// Gives slots to the pages of the union that have none, as long as there are any, and lists the loads.
-__device__ inline void giveSlots(const PrefixPagesArgs& a, const PrefixHead& head, int words, std::uint32_t* keys,
-                                 std::uint32_t* bits, BlockCounter<kWarps>& counter, unsigned& shared) {
-    const std::uint32_t* const united = a.united + std::size_t(head.item) * words;
-    std::uint32_t* const hits = a.hits + std::size_t(head.item) * words;
+/// A thread block's shared memory for giving slots: [complete pages] and [slots], see listFreeSlots.
+struct SlotRoom {
+    std::uint32_t *keys, *bits;
+};
+
+/// Pages that have no slot, ascending, and how many of them get one.
+struct Misses {
+    const std::int32_t* pages;
+    int count, kept;
+};
+
+/// Finds which of the complete pages of a set have no slot. Calls lacking(w, missing) for each word of the set. The
+/// others count as used now. All threads call this; ends with a barrier
+template <class Lacking>
+__device__ inline Misses findMisses(const PrefixPagesArgs& a, const PrefixHead& head, int words,
+                                    const std::uint32_t* set, int now, const SlotRoom& room,
+                                    BlockCounter<kWarps>& counter, Lacking&& lacking) {
     std::int32_t* const missing = a.missing + std::size_t(head.item) * a.maxPages;
-    const int now = a.slots.turn[head.item] + 1;
     int there = 0;
     const int misses = listBits(words, missing, counter, [&](int w) {
-        const std::uint32_t word = united[w];
-        std::uint32_t lacking = 0;
-        for (std::uint32_t left = word; left != 0; left &= left - 1) {
+        std::uint32_t none = 0;
+        for (std::uint32_t left = set[w]; left != 0; left &= left - 1) {
             const int page = w * 32 + __ffs(int(left)) - 1;
             if (page >= head.complete) continue;
             if (head.slotOf[page] == 0) {
-                lacking |= left & (0u - left);
+                none |= left & (0u - left);
             } else {
                 head.usedAt[page] = now;
                 ++there;
             }
         }
-        hits[w] = word & ~lacking;
-        return lacking;
+        lacking(w, none);
+        return none;
     });
     there = counter.sum(there); // its barrier also completes `missing`
     const int kept = min(misses, a.slots.count - there);
-    if (kept > 0) listFreeSlots(a, head, united, kept, now, keys, bits, counter);
-    if (threadIdx.x == 0) {
-        a.slots.turn[head.item] = now;
-        if (misses > 0) atomicAdd(a.moves.counts + PrefixPagesArgs::kLoads, unsigned(misses));
+    if (kept > 0) listFreeSlots(a, head, set, kept, now, room.keys, room.bits, counter);
+    return {missing, misses, kept};
+}
+
+/// Gives the miss its slot. One thread calls it for each miss that gets one. @return the slot
+__device__ inline int takeSlot(const PrefixPagesArgs& a, const PrefixHead& head, const Misses& misses, int miss,
+                               int now) {
+    const int page = misses.pages[miss], slot = a.freeSlots[std::size_t(head.item) * a.slots.count + miss],
+              before = head.pageIn[slot] - 1;
+    if (before >= 0) head.slotOf[before] = 0;
+    head.pageIn[slot] = page + 1;
+    head.slotOf[page] = slot + 1;
+    head.usedAt[page] = now;
+    return slot;
+}
+
+/// Reports what came of the pages that the head had asked for.
+__device__ inline void compareAsked(const PrefixPagesArgs& a, const PrefixHead& head, int words,
+                                    const std::uint32_t* united, bool asks, BlockCounter<kWarps>& counter) {
+    int predicted = 0, used = 0, wasted = 0;
+    const std::size_t first = std::size_t(head.item) * words;
+    for (int w = int(threadIdx.x); asks && w < words; w += kThreads) {
+        const std::uint32_t asked = a.ahead.asked[first + w];
+        predicted += __popc(asked);
+        used += __popc(asked & united[w]);
+        wasted += __popc(a.ahead.travelled[first + w] & ~united[w]);
     }
-    const unsigned first = reserve(a.moves.counts + PrefixPagesArgs::kMoves, unsigned(misses), shared);
+    predicted = counter.sum(predicted), used = counter.sum(used), wasted = counter.sum(wasted);
+    if (threadIdx.x == 0) a.ahead.came[head.item] = asks ? AskedPages{predicted, used, wasted} : AskedPages{-1, 0, 0};
+}
+
+/// Gives slots to the pages of the union that have none, as long as there are any, and lists the loads.
+__device__ inline void giveSlots(const PrefixPagesArgs& a, const PrefixHead& head, bool asks, int words,
+                                 const SlotRoom& room, BlockCounter<kWarps>& counter, unsigned& shared) {
+    const std::size_t firstWord = std::size_t(head.item) * words;
+    const std::uint32_t* const united = a.united + firstWord;
+    const bool compares = a.ahead.asked != nullptr;
+    asks = asks && compares;
+    if (compares) compareAsked(a, head, words, united, asks, counter);
+    // Where pages were asked for, this forward's turn has begun.
+    const int turn = a.slots.turn[head.item], now = asks ? turn : turn + 1;
+    const Misses misses = findMisses(a, head, words, united, now, room, counter, [&](int w, std::uint32_t none) {
+        const std::uint32_t travelled = asks ? a.ahead.travelled[firstWord + w] : 0;
+        a.hits[firstWord + w] = united[w] & ~none & ~travelled;
+    });
+    if (threadIdx.x == 0) {
+        a.slots.turn[head.item] = now; // all have read it: findMisses has barriers
+        if (misses.count > 0) atomicAdd(a.moves.counts + PrefixPagesArgs::kLoads, unsigned(misses.count));
+    }
+    const unsigned first = reserve(a.moves.counts + PrefixPagesArgs::kMoves, unsigned(misses.count), shared);
     const StoreUnits units(a);
-    const std::int32_t* const freeSlots = a.freeSlots + std::size_t(head.item) * a.slots.count;
-    for (int i = int(threadIdx.x); i < misses; i += kThreads) {
-        const int page = missing[i];
-        std::int64_t to = head.window + page;
-        if (i < kept) {
-            const int slot = freeSlots[i], before = head.pageIn[slot] - 1;
-            if (before >= 0) head.slotOf[before] = 0;
-            head.pageIn[slot] = page + 1;
-            head.slotOf[page] = slot + 1;
-            head.usedAt[page] = now;
-            to = head.firstSlot + slot;
-        }
-        a.moves.loads[first + unsigned(i)] = {units.ofStore(head.window + page), to};
+    for (int i = int(threadIdx.x); i < misses.count; i += kThreads) {
+        const std::int64_t from = head.window + misses.pages[i];
+        const std::int64_t to = i < misses.kept ? head.firstSlot + takeSlot(a, head, misses, i, now) : from;
+        a.moves.loads[first + unsigned(i)] = {units.ofStore(from), to};
     }
     __syncthreads();
     const std::size_t list = std::size_t(head.item) * a.maxPages;
@@ -148,6 +193,80 @@ __device__ inline void giveSlots(const PrefixPagesArgs& a, const PrefixHead& hea
         const int page = a.pages[list + i], slot = page < head.complete ? head.slotOf[page] : 0;
         a.places[list + i] = slot > 0 ? int(head.firstSlot + slot - 1 - head.window) : page;
     }
+}
+
+/// Grid (kvHeads, rows): a thread block has a (row, KV head), whose slots nobody else touches.
+__global__ void __launch_bounds__(kThreads) askKernel(const __grid_constant__ AskPagesArgs args, int words) {
+    extern __shared__ std::uint32_t raw[]; // as in prefixKernel
+    __shared__ BlockCounter<kWarps>::Shared counts;
+    __shared__ unsigned shared;
+    letNextKernelStart();
+    waitForEarlierKernels();
+    const PrefixPagesArgs& a = args.pages;
+    const int g = int(blockIdx.x), row = int(blockIdx.y);
+    const BlockRow of = a.rows.table[row];
+    if (!of.is(BlockRow::kTaken) || !of.is(BlockRow::kAsks)) return;
+    const PrefixHead head(a, of, row, g);
+    BlockCounter<kWarps> counter(counts);
+    const std::size_t firstWord = std::size_t(head.item) * words;
+    std::uint32_t *const asked = a.ahead.asked + firstWord, *const travelled = a.ahead.travelled + firstWord;
+    for (int w = int(threadIdx.x); w < words; w += kThreads) {
+        std::uint32_t word = args.foreseen[firstWord + w];
+        if (of.is(BlockRow::kAsksAgain)) word |= args.before[firstWord + w];
+        const int complete = head.complete - w * 32; // pages of the word
+        if (complete < 32) word &= complete > 0 ? (1u << complete) - 1 : 0u;
+        asked[w] = word;
+        travelled[w] = 0;
+    }
+    __syncthreads();
+    const int now = a.slots.turn[head.item] + 1;
+    const Misses misses =
+        findMisses(a, head, words, asked, now, {raw, raw + a.maxPages}, counter, [](int, std::uint32_t) {});
+    if (threadIdx.x == 0) a.slots.turn[head.item] = now; // all have read it: findMisses has barriers
+    const unsigned first = reserve(a.moves.counts, unsigned(misses.kept), shared);
+    const StoreUnits units(a);
+    for (int i = int(threadIdx.x); i < misses.count; i += kThreads) {
+        const int page = misses.pages[i];
+        const std::uint32_t bit = 1u << (page % 32);
+        if (i >= misses.kept) {
+            atomicAnd(asked + page / 32, ~bit);
+            continue;
+        }
+        atomicOr(travelled + page / 32, bit);
+        a.moves.loads[first + unsigned(i)] = {units.ofStore(head.window + page),
+                                              std::int64_t(head.item) * a.slots.count +
+                                                  takeSlot(a, head, misses, i, now)};
+    }
+}
+
+/// Grid (rows), a thread for each token.
+__global__ void __launch_bounds__(kMostDenoised) askingKernel(NameAskingArgs a) {
+    __shared__ unsigned bits[2];
+    letNextKernelStart();
+    waitForEarlierKernels();
+    const int row = int(blockIdx.x), i = int(threadIdx.x), block = a.rows.block, heads = a.rows.shape.kvHeads;
+    const BlockRow of = a.rows.table[row];
+    if (i < 2) bits[i] = 0;
+    __syncthreads();
+    if (of.is(BlockRow::kTaken) && i < block) {
+        const std::int32_t id = a.ids[row * block + i];
+        const bool written = id != a.last[row * block + i];
+        a.last[row * block + i] = id;
+        if (of.is(BlockRow::kAsks) && (written || of.is(BlockRow::kAsksAll))) atomicOr(&bits[i / 32], 1u << (i % 32));
+    }
+    __syncthreads();
+    for (int g = i; g < heads; g += kMostDenoised) a.asking[row * heads + g] = std::uint64_t(bits[1]) << 32 | bits[0];
+}
+
+/// Grid (block, rows).
+__global__ void __launch_bounds__(kThreads) roundKernel(BlockRows rows, const float* before, Bf16* q) {
+    letNextKernelStart();
+    waitForEarlierKernels();
+    const BlockRow of = rows.table[blockIdx.y];
+    if (!of.is(BlockRow::kTaken) || !of.is(BlockRow::kAsks)) return;
+    const int width = rows.shape.queryHeads * rows.shape.dim;
+    const std::size_t first = (std::size_t(blockIdx.y) * std::size_t(rows.block) + blockIdx.x) * std::size_t(width);
+    for (int c = int(threadIdx.x); c < width; c += kThreads) q[first + c] = __float2bfloat16(before[first + c]);
 }
 
 /// Grid (kvHeads, rows): a thread block has a (row, KV head), whose slots nobody else touches.
@@ -170,7 +289,7 @@ __global__ void __launch_bounds__(kThreads) prefixKernel(const __grid_constant__
                 units.ofStore(head.window + page), head.window + page};
     }
     if (of.is(BlockRow::kSparse))
-        giveSlots(a, head, words, room, room + a.maxPages, counter, shared);
+        giveSlots(a, head, of.is(BlockRow::kAsks), words, {room, room + a.maxPages}, counter, shared);
     else
         moveWhole(a, head, counter, shared);
 }
@@ -216,6 +335,26 @@ void placePrefixPages(const Launch& how, const PrefixPagesArgs& args) {
                     roomOf(args.maxPages, args.slots.count)};
     raiseShared(prefixKernel, grid.sharedBytes, "preparing the pages of a prefix");
     launch(how, grid, prefixKernel, "placing the pages of a prefix", args, args.wordsOf());
+}
+
+void nameAsking(const Launch& how, const NameAskingArgs& args) {
+    if (args.rows.rows == 0) return;
+    launch(how, {dim3(unsigned(args.rows.rows)), dim3(kMostDenoised)}, askingKernel, "naming asking tokens", args);
+}
+
+void roundQueries(const Launch& how, const BlockRows& rows, const float* before, Bf16* q) {
+    if (rows.rows == 0) return;
+    launch(how, {dim3(unsigned(rows.block), unsigned(rows.rows)), dim3(kThreads)}, roundKernel, "rounding queries",
+           rows, before, q);
+}
+
+void askPrefixPages(const Launch& how, const AskPagesArgs& args) {
+    const PrefixPagesArgs& pages = args.pages;
+    if (pages.rows.rows == 0 || pages.maxPages == 0) return;
+    const Grid grid{dim3(unsigned(pages.rows.shape.kvHeads), unsigned(pages.rows.rows)), dim3(kThreads),
+                    roomOf(pages.maxPages, pages.slots.count)};
+    raiseShared(askKernel, grid.sharedBytes, "preparing to ask for pages");
+    launch(how, grid, askKernel, "asking for pages", args, pages.wordsOf());
 }
 
 void restorePrefixTails(const Launch& how, const PrefixTailsArgs& args) {

@@ -223,6 +223,128 @@ TEST(DenoisersOffloadOnCuda, HaveTheNumbersOfTheResidentRunOnTheTrainedModel) {
     }
 }
 
+// ---- Ahead ----------------------------------------------------------------------------------------------------------
+
+Settings ahead(Settings settings) {
+    settings.emplace_back("fetch", "ahead");
+    return settings;
+}
+
+TEST(DenoisersAheadOnCuda, ChangeNoBit) {
+    KVSCOPE_NEEDS_GPU();
+    for (const int block : {4, 16, 24})
+        for (const char* final : {"reuse", "dense"}) {
+            const auto model = smallSdar(block);
+            const Settings settings{{"page", "16"}, {"budget", "48"}, {"final", final}};
+            const auto resident = denoise(model, prompts(), optionsOf("losa", settings, std::nullopt));
+            for (const std::int64_t slots : {1, 3, 7, 1000}) {
+                SCOPED_TRACE(::testing::Message() << "block " << block << " final " << final << " slots " << slots);
+                expectSameNumbers(denoise(model, prompts(), optionsOf("losa", ahead(settings), slots)), resident);
+            }
+        }
+}
+
+TEST(DenoisersAheadOnCuda, ChangeNoBitOfTheTrainedModel) {
+    KVSCOPE_NEEDS_LOSA_TINY();
+    KVSCOPE_NEEDS_GPU();
+    const std::vector<std::vector<std::int32_t>> ids{somePrompt(2100, 10, 4000), somePrompt(333, 10, 4000, 5)};
+    const Settings settings{{"block", "16"}, {"budget", "128"}, {"agnostic_share", "0.25"}};
+    const auto resident = denoise(test::losaTiny(), ids, optionsOf("losa", settings, std::nullopt));
+    const auto onDemand = denoise(test::losaTiny(), ids, optionsOf("losa", settings, 80));
+    const auto sent = denoise(test::losaTiny(), ids, optionsOf("losa", ahead(settings), 80));
+    expectSameNumbers(onDemand, resident);
+    expectSameNumbers(sent, resident);
+    std::int64_t predicted = 0, used = 0;
+    for (const StepRecord& step : sent.steps)
+        for (const SelectionRecord& chosen : step.selections) predicted += chosen.predicted, used += chosen.used;
+    EXPECT_GT(used, 0);
+    EXPECT_LE(used, predicted);
+}
+
+int completePages(const StepRecord& step, int sequence, int page) {
+    for (const DenoiseForward& forward : step.denoise.forwards)
+        if (forward.sequence == sequence) return step.denoise.tokens[forward.firstToken].position / page;
+    return 0;
+}
+
+/// Every page that travels is a miss, a page that was sent in vain, or one that passes through in a dense forward.
+TEST(DenoisersAheadOnCuda, AccountForEveryPage) {
+    KVSCOPE_NEEDS_GPU();
+    const auto model = smallSdar(8);
+    for (const std::int64_t slots : {2, 5, 1000}) {
+        const auto run = denoise(model, prompts(), optionsOf("losa", ahead({{"page", "16"}, {"budget", "32"}}), slots));
+        std::int64_t predicted = 0, used = 0, sentAndUsed = 0;
+        for (const StepRecord& step : run.steps) {
+            if (step.denoise.empty()) continue;
+            std::vector<std::int64_t> least(step.layers.size(), 0), most = least;
+            std::size_t selection = 0;
+            for (const DenoiseLayer& layer : step.denoise.layers) {
+                const auto at = std::size_t(layer.layer);
+                const int complete = completePages(step, layer.sequence, 16);
+                if (!layer.sparse) {
+                    most[at] += complete;
+                    least[at] += std::max<std::int64_t>(0, complete - slots);
+                    continue;
+                }
+                const SelectionRecord& chosen = step.selections.at(selection++);
+                ASSERT_GE(chosen.predicted, 0) << "a sparse forward follows another one of its block";
+                EXPECT_LE(chosen.predicted, std::min<std::int64_t>(complete, slots));
+                EXPECT_LE(chosen.used + chosen.wasted, chosen.predicted);
+                EXPECT_LE(chosen.used, chosen.selected);
+                EXPECT_LE(chosen.late, chosen.predicted);
+                least[at] += chosen.misses + chosen.wasted;
+                most[at] += chosen.misses + chosen.wasted;
+                predicted += chosen.predicted, used += chosen.used;
+                sentAndUsed += std::max(0, chosen.used + chosen.misses - chosen.selected);
+            }
+            for (std::size_t layer = 0; layer < least.size(); ++layer) {
+                EXPECT_GE(step.layers[layer].h2dBlocks, least[layer]);
+                EXPECT_LE(step.layers[layer].h2dBlocks, most[layer]);
+                EXPECT_EQ(step.layers[layer].h2dBytes, step.layers[layer].h2dBlocks * run.info.blockBytes);
+                EXPECT_LE(step.layers[layer].exposedNs, step.layers[layer].transferNs);
+            }
+        }
+        EXPECT_GT(used, 0);
+        EXPECT_LE(used, predicted);
+        EXPECT_GT(sentAndUsed, 0) << "some pages travel before they are needed";
+    }
+}
+
+/// Before a block's second forward the first layer asks for what all its tokens would choose by the queries that they
+/// had in the first one: what Quest reads there, where its first forward is sparse. Later forwards ask for the pages of
+/// the forward before, too.
+TEST(DenoisersAheadOnCuda, AskForWhatTheTokensWouldChoose) {
+    KVSCOPE_NEEDS_GPU();
+    const auto model = smallSdar(8);
+    const Settings settings{{"page", "16"}, {"budget", "32"}, {"strategy", "low_confidence_static"}};
+    const auto run = denoise(model, prompts(), optionsOf("losa", ahead(settings), 1000));
+    Settings sparse = settings;
+    sparse.emplace_back("first", "sparse");
+    const auto first = denoise(model, prompts(), optionsOf("quest", sparse, 1000));
+    int compared = 0, later = 0;
+    for (const SelectionRecord& chosen : run.steps.at(2).selections)
+        for (const SelectionRecord& all : first.steps.at(1).selections) {
+            if (all.layer > 0 || chosen.layer > 0 || all.sequence != chosen.sequence || all.kvHead != chosen.kvHead)
+                continue;
+            const int complete = completePages(first.steps[1], all.sequence, 16);
+            int wanted = 0;
+            for (const PackedBlock page : first.steps[1].blocksOf(all)) wanted += page.id() < complete;
+            EXPECT_EQ(chosen.predicted, wanted);
+            ++compared;
+        }
+    EXPECT_EQ(compared, 4) << "two sequences have a prefix";
+    for (std::size_t step = 3; step < run.steps.size(); ++step)
+        for (const SelectionRecord& chosen : run.steps[step].selections)
+            if (chosen.kept >= 0) { // a sparse forward of the block came before
+                EXPECT_GE(chosen.used, chosen.kept - 1) << "but for a last page that is incomplete";
+                EXPECT_GE(chosen.predicted, chosen.used);
+                ++later;
+            }
+    EXPECT_GT(later, 20);
+}
+
+// ---- Ends and refusals ----------------------------------------------------------------------------------------------
+
 /// Tokens are drawn, so that each sequence ends somewhere in a block.
 TEST(DenoisersOffloadOnCuda, EndWithinABlock) {
     KVSCOPE_NEEDS_GPU();
@@ -251,7 +373,6 @@ TEST(DenoisersOffloadOnCuda, AreRefusedInOneSentence) {
     refusal(optionsOf("full", {}, 9), "--device-kv");
     refusal(optionsOf("sparsed", {}, 9), "--device-kv");
     refusal(optionsOf("losa", {}, 0), "--device-kv 1");
-    refusal(optionsOf("losa", {{"fetch", "ahead"}}, 9), "once it has chosen them");
     auto options = optionsOf("losa", {}, 9);
     options.cachePolicy = "lru-s";
     refusal(options, "lru-s");

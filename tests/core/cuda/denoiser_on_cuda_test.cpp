@@ -567,6 +567,7 @@ TEST(DenoisersOnCuda, DeclareWhatTheyTake) {
             DenoiseSetup setup = setupOf(prompts, method, method == "losa");
             setup.level = level;
             setup.slots = slots;
+            setup.options.fetchAhead = slots > 1;
             const MemoryPlan planned = CudaDenoiser::memory(model, setup, gpuLaunch(usableGpu()));
             test::expectDeclaredMemory(planned, [&] { return std::make_unique<CudaDenoiser>(model, setup); });
         }

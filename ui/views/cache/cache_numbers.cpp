@@ -1,5 +1,7 @@
 #include "ui/views/cache/cache_numbers.h"
 
+#include "ui/frame/step_words.h"
+
 #include <QCoreApplication>
 
 #include <cmath>
@@ -14,9 +16,10 @@ QString tr(const char* text) { return QCoreApplication::translate("CacheView", t
 double orNan(const std::optional<std::int64_t>& value) { return value ? double(*value) : kNan; }
 
 /// Which steps a rate counts, in the words of its explanation.
-QString ratesCount(int cold) {
+QString ratesCount(const RunRow& run, int cold) {
     if (cold == 0) return tr("every step");
     if (coldSteps() == ColdSteps::Counted) return tr("every step, cold ones too");
+    if (run.prompts.inPieces()) return tr("every step but %1").arg(leftOutSteps(run, cold));
     return cold == 1 ? tr("every step but 1 cold one, in which the cache is empty")
                      : tr("every step but %1 cold ones, in which the cache is empty").arg(cold);
 }
@@ -29,7 +32,7 @@ std::vector<CacheNumber> cacheNumbers(const WhatIf& whatIf, const WhatIfAnswer& 
     const MissCauses was = whatIf.recordedCauses();
     const bool cache = trace.run.deviceSlots > 0;
     const RateSums recorded = whatIf.recordedRates();
-    const QString rated = ratesCount(whatIf.coldStepCount());
+    const QString rated = ratesCount(trace.run, whatIf.coldStepCount());
     std::vector<CacheNumber> numbers;
     const auto add = [&](const QString& title, const QString& help, Unit unit, const QString& unitName, int better,
                          double a, double b, bool estimated) {

@@ -201,7 +201,7 @@ protected:
         if (!pair || layer < 0 || layer >= data_.rows()) return {};
         const auto value = double(data_.at(pair->at - origin_, layer));
         const QString where =
-            pair->a == pair->b ? stepName(pair->a) : tr("step %1 of A, %2 of B").arg(pair->a).arg(pair->b);
+            pair->a == pair->b ? stepName(run()->row, pair->a) : tr("step %1 of A, %2 of B").arg(pair->a).arg(pair->b);
         QString html = QStringLiteral("<b>%1, layer %2</b>").arg(where).arg(layer);
         if (along() == Along::Tokens) html += tr("<br>position %1").arg(formatCount(pair->at));
         if (overlap()) {

@@ -166,7 +166,9 @@ protected:
             html += tr("<br>A and %1: <b>%2</b>").arg(side->letter, formatValue(Unit::Fraction, found->value));
         }
         if (html.isEmpty()) return {};
-        return QStringLiteral("<b>%1</b>").arg(panel == PerStep ? stepName(index) : tr("Layer %1").arg(index)) + html +
+        return QStringLiteral("<b>%1</b>")
+                   .arg(panel == PerStep ? stepName(run()->row, index) : tr("Layer %1").arg(index)) +
+               html +
                tr("<p>Jaccard: blocks that both select over blocks that either selects, mean over the KV heads and "
                   "sequences that select in both runs.</p>");
     }

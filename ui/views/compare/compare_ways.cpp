@@ -48,7 +48,7 @@ QString soFarNote(const Workspace& workspace) {
     QStringList parts;
     for (std::size_t place = 0; place < sides.size(); ++place) {
         if (!isGrowing(*sides[place])) continue;
-        const int steps = std::max(sides[place]->row.steps - 1, 0);
+        const int steps = sides[place]->row.prompts.decodesBelow(sides[place]->row.steps);
         parts << (steps == 1 ? tr("1 decode step of %1").arg(runLetter(place))
                              : tr("%1 decode steps of %2").arg(formatCount(steps), runLetter(place)));
     }

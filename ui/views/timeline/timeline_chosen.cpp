@@ -70,7 +70,7 @@ void TimelineView::explain() {
     const OpenRun* run = workspace_.current();
     if (!run || !canvas_->scene().selected) return;
     SpanContext known;
-    known.kind = kindOfSpan(canvas_->data().index, *canvas_->scene().selected);
+    known.kind = kindOfSpan(canvas_->data().index, *canvas_->scene().selected, run->row.prompts);
     showFacts(known);
     if (!isSpanExplained(*this)) panel_->setCurrentIndex(0); // nobody else shows it
     const TimelineSpan span = canvas_->data().index.at(*canvas_->scene().selected);
