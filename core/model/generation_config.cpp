@@ -58,7 +58,8 @@ void noteWhatChangesTokens(const nlohmann::json& json, ModelConfig& config) {
 void addGenerationConfig(std::string_view text, const std::string& origin, ModelConfig& config) {
     const nlohmann::json json = parseJson(text);
     if (!json.is_object())
-        throw Error(ErrorKind::BadInput, origin + ": this is no JSON object", "download the file again, or remove it");
+        throw Error(ErrorKind::BadInput, origin + ": this is not a JSON object",
+                    "download the file again, or remove it");
     noteWhatChangesTokens(json, config);
     const ConfigReader reader(json, origin);
     if (!reader.has("eos_token_id")) return;
@@ -67,7 +68,7 @@ void addGenerationConfig(std::string_view text, const std::string& origin, Model
     config.eosByDefault = false;
     for (const nlohmann::json& id : stated.is_array() ? stated : nlohmann::json::array({stated})) {
         if (!id.is_number_integer() || id.get<std::int64_t>() < 0 || id.get<std::int64_t>() > INT32_MAX)
-            reader.refuse("'eos_token_id' is no token id");
+            reader.refuse("'eos_token_id' is not a token id");
         const auto token = id.get<std::int32_t>();
         const bool known = std::find(config.eosIds.begin(), config.eosIds.end(), token) != config.eosIds.end();
         if (token < config.vocab && !known) config.eosIds.push_back(token);

@@ -243,7 +243,7 @@ void Model::Files::addCalibration(const std::string& folder, bool asked) {
         tensors.insert(asked ? tensors.begin() : tensors.end(), SafetensorsFile(bytes, forecast.string()));
         firstWeights = asked ? 1 : 0;
     } else if (asked && !fs::is_directory(folder, ignored)) {
-        throw Error(ErrorKind::BadInput, fmt::format("{} is no folder", folder),
+        throw Error(ErrorKind::BadInput, fmt::format("{} is not a folder", folder),
                     "give the folder that kvscope-cli calibrate wrote to");
     }
 }

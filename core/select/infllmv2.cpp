@@ -120,7 +120,7 @@ MethodEntry infllmV2Method() {
                         "use lse=exact, or ahead=none");
         if (values.text("lse") == "compressed" && spec.grid.kernel % spec.grid.stride != 0)
             throw Error(ErrorKind::BadInput,
-                        fmt::format("lse=compressed joins pooled keys, and kernel_size {} is no multiple of "
+                        fmt::format("lse=compressed joins pooled keys, and kernel_size {} is not a multiple of "
                                     "kernel_stride {}",
                                     spec.grid.kernel, spec.grid.stride),
                         "use a kernel_size that is, or lse=exact");

@@ -25,7 +25,7 @@ using Json = nlohmann::ordered_json;
 }
 
 double costNumber(const std::string& key, const nlohmann::json& value, double least) {
-    if (!value.is_number()) refuseCost(key, "it is no number");
+    if (!value.is_number()) refuseCost(key, "it is not a number");
     const double number = value.get<double>();
     if (!std::isfinite(number) || number < least || number > 1e15)
         refuseCost(key, fmt::format("{} is not from {} to 1e15", number, least));
@@ -42,10 +42,10 @@ double linkRate(const std::string& key, const nlohmann::json& value) {
 Json jsonOfRate(double rate) { return std::isinf(rate) ? Json() : Json(rate); }
 
 int wholeNumber(const std::string& key, const nlohmann::json& value, int least) {
-    if (!value.is_number()) refuseCost(key, "it is no number");
+    if (!value.is_number()) refuseCost(key, "it is not a number");
     const double number = value.get<double>();
     if (number != std::floor(number) || number < least || number > 1e9)
-        refuseCost(key, fmt::format("{} is no whole number from {} to 1e9", number, least));
+        refuseCost(key, fmt::format("{} is not a whole number from {} to 1e9", number, least));
     return int(number);
 }
 
@@ -55,10 +55,11 @@ bool truthOf(const std::string& key, const nlohmann::json& value) {
 }
 
 Curve curveOf(const std::string& key, const nlohmann::json& value, double most) {
-    if (!value.is_array() || value.empty() || value.size() > 1000) refuseCost(key, "it is no list of 1 to 1000 points");
+    if (!value.is_array() || value.empty() || value.size() > 1000)
+        refuseCost(key, "it is not a list of 1 to 1000 points");
     Curve curve;
     for (const nlohmann::json& point : value) {
-        if (!point.is_array() || point.size() != 2) refuseCost(key, "a point is no pair of numbers");
+        if (!point.is_array() || point.size() != 2) refuseCost(key, "a point is not a pair of numbers");
         const double x = costNumber(key, point[0], 0), y = costNumber(key, point[1], 0);
         if (y > most) refuseCost(key, fmt::format("{} is above {}", y, most));
         if (!curve.points.empty() && x <= curve.points.back().first) refuseCost(key, "its points do not ascend");
@@ -155,9 +156,9 @@ ServiceCosts ServiceCosts::fromJson(std::string_view text, const std::string& or
 }
 
 ServiceCosts ServiceCosts::fromJson(std::string_view text) {
-    if (parseJson(text).is_discarded()) refuse("the costs are no JSON, or a number in them is too large");
+    if (parseJson(text).is_discarded()) refuse("the costs are not JSON, or a number in them is too large");
     const nlohmann::json document = withoutRepeats(text);
-    if (!document.is_object()) refuse("the costs are no JSON object");
+    if (!document.is_object()) refuse("the costs are not a JSON object");
     ServiceCosts costs;
     const auto number = [](double& target, double least = 0) -> Read {
         return
@@ -174,7 +175,7 @@ ServiceCosts ServiceCosts::fromJson(std::string_view text) {
         return [&target, most](const std::string& key, const nlohmann::json& v) { target = curveOf(key, v, most); };
     };
     const auto object = [](const std::string& key, const nlohmann::json& v) -> const nlohmann::json& {
-        if (!v.is_object()) refuseCost(key, "it is no JSON object");
+        if (!v.is_object()) refuseCost(key, "it is not a JSON object");
         return v;
     };
     MemoryShape& shape = costs.shape;
@@ -197,14 +198,14 @@ ServiceCosts ServiceCosts::fromJson(std::string_view text) {
                  {"fitted", // keys whose numbers were measured; programs that show or write a table read this key
                   [](const std::string& key, const nlohmann::json& v) {
                       const Json terms = Json::parse(ServiceCosts().toJson());
-                      if (!v.is_array()) refuseCost(key, "it is no list of keys");
+                      if (!v.is_array()) refuseCost(key, "it is not a list of keys");
                       for (const nlohmann::json& term : v)
                           if (!term.is_string() || !terms.contains(term.get<std::string>()))
-                              refuseCost(key, fmt::format("{} is no key of the costs", shownJson(term)));
+                              refuseCost(key, fmt::format("{} is not a key of the costs", shownJson(term)));
                   }},
                  {"method", // the method that was measured; likewise
                   [](const std::string& key, const nlohmann::json& v) {
-                      if (!v.is_string()) refuseCost(key, "it is no name of a method");
+                      if (!v.is_string()) refuseCost(key, "it is not a name of a method");
                   }},
                  {"decode_ms", curve(costs.decodeMs, 1e9)},
                  {"decode_us_per_ktoken", number(costs.decodeUsPerKtoken)},

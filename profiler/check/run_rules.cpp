@@ -121,7 +121,7 @@ std::span<const SqlRule> runRules() {
          " (created_utc NOT GLOB '[0-9][0-9][0-9][0-9]-[01][0-9]-[0-3][0-9]T[0-2][0-9]:[0-5][0-9]:[0-6][0-9]*Z'"
          " OR julianday(substr(created_utc, 1, 19)) IS NULL)"},
         {"params-object", "params_json is one JSON object", Concern::Identity, Needs::Nothing, "run", Form::None,
-         "SELECT NULL, 'params_json is no JSON object' FROM run WHERE run_id = ?1 AND"
+         "SELECT NULL, 'params_json is not a JSON object' FROM run WHERE run_id = ?1 AND"
          " CASE WHEN json_valid(params_json) THEN json_type(params_json) <> 'object' ELSE 1 END"},
         {"run-sizes", "sizes of a run are not negative, and at most 1024 layers, KV heads and sequences",
          Concern::Identity, Needs::Nothing, "run", Form::None,

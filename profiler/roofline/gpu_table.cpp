@@ -80,7 +80,7 @@ GpuSpec readSpec(const nlohmann::json& entry, const std::string& origin, std::si
             for (const auto& measured : value) {
                 if (!measured.is_string() || !isNumberKey(measured.get<std::string>()))
                     refuse(where,
-                           fmt::format("'measured' names {}, which is no number of an entry", shownJson(measured)));
+                           fmt::format("'measured' names {}, which is not a number of an entry", shownJson(measured)));
                 spec.measured.push_back(measured.get<std::string>());
             }
         } else {

@@ -65,9 +65,9 @@ void verifySchema(Connection& connection) {
         Statement find(connection, "SELECT 1 FROM sqlite_schema WHERE name=? AND (type<>'table' OR rootpage=0)");
         find.bind(1, name);
         if (find.step())
-            refuseFile(
-                fmt::format("{} is no trace to record into: its {} is no ordinary table", connection.path(), name),
-                "record to another file");
+            refuseFile(fmt::format("{} is not a trace to record into: its {} is not an ordinary table",
+                                   connection.path(), name),
+                       "record to another file");
     }
 }
 

@@ -105,8 +105,9 @@ static inline void kvscope_llama_begin(struct kvscope_llama* rec, const int64_t*
     if (rec->problem[0] != '\0' || rec->step != 0) return;
     if (rows < 1 || position == NULL) return;
     if (rows > 1 && rec->position_of_cell == NULL) {
-        kvscope_llama_fail(rec, "several sequences share the cells of the KV cache, so that a cell is no position; set "
-                                "position_of_cell");
+        kvscope_llama_fail(rec,
+                           "several sequences share the cells of the KV cache, so that a cell is not a position; set "
+                           "position_of_cell");
         return;
     }
     const size_t count = (size_t)rows;

@@ -205,7 +205,7 @@ std::shared_ptr<Table> read(const std::string& path, const Definition& definitio
         refuse(KVTRACE_INVALID, path, " is a folder; name one of its traces");
     Connection connection(path, Connection::Mode::ReadOnly);
     if (connection.integer("PRAGMA application_id") != trace::kApplicationId)
-        refuse(KVTRACE_STORAGE, path, " is no KVScope trace");
+        refuse(KVTRACE_STORAGE, path, " is not a KVScope trace");
     if (const std::int64_t version = connection.integer("PRAGMA user_version"); version > trace::kVersion)
         refuse(KVTRACE_UNSUPPORTED, path, " has trace format ", std::to_string(version),
                ", which is newer than this library; "

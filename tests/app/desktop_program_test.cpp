@@ -99,6 +99,19 @@ TEST_F(DesktopProgramTest, RenderEndsWithASentenceWhereMemoryIsShort) {
     }
     EXPECT_GT(refused + drawn, 3) << "the program could be loaded";
 }
+
+/// Qt embeds the fonts of a PDF document in memory that it may not have got.
+TEST_F(DesktopProgramTest, AReportEndsWithASentenceWhereMemoryIsShort) {
+    const std::string trace = recorded();
+    for (int megabytes = 130; megabytes <= 190; megabytes += 6) {
+        const Outcome outcome =
+            run("env", "sh -c 'ulimit -v " + std::to_string(megabytes * 1024) + "; exec \"$0\" \"$@\"' '" +
+                           std::string(test::kDesktop) + "' report " + trace + " -o '" + path("report.pdf") + "'");
+        ASSERT_TRUE(outcome.status == 0 || outcome.status == 1 || outcome.status == 127)
+            << megabytes << " MB: " << outcome.status << outcome.error;
+        if (outcome.status == 1) expectOneLine(outcome.error);
+    }
+}
 #endif
 
 TEST_F(DesktopProgramTest, AFigureThatRedrawsNoPaperNamesNone) {

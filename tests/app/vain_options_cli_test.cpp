@@ -262,7 +262,7 @@ TEST_F(VainOptions, APipeIsReadToItsEndAndNotWaitedForWhereNobodyWrites) {
     std::filesystem::create_directory(path("model"));
     ASSERT_EQ(mkfifo(path("model/config.json").c_str(), 0600), 0);
     EXPECT_THAT(refusal({"info", path("model")}),
-                HasSubstr("cannot read " + path("model/config.json") + ": it is no file but a pipe or a device"));
+                HasSubstr("cannot read " + path("model/config.json") + ": it is a pipe or a device, not a file"));
 }
 
 /// A writer that says nothing keeps its pipe open; eval, quality and tune read while they handle the signal themselves.
@@ -594,8 +594,8 @@ TEST_F(VainOptions, AWrongCalibrationIsRefusedBeforeTheModelIsLoaded) {
         return refusal(load);
     };
     std::ofstream(path("a-file")) << "text";
-    EXPECT_THAT(refusalWith(path("a-file")), HasSubstr("a-file is no folder"));
-    EXPECT_THAT(refusalWith(path("absent")), HasSubstr("absent is no folder"));
+    EXPECT_THAT(refusalWith(path("a-file")), HasSubstr("a-file is not a folder"));
+    EXPECT_THAT(refusalWith(path("absent")), HasSubstr("absent is not a folder"));
     std::filesystem::create_directory(path("learned"));
     EXPECT_THAT(refusalWith(path("learned")), HasSubstr("holds nothing that kvscope-cli calibrate writes"));
     std::ofstream(path("learned/locret.safetensors")) << "damaged";

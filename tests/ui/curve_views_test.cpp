@@ -499,7 +499,9 @@ TEST_F(RenderTest, RefusesWhatItCannotDoInOneSentence) {
     EXPECT_NE(messageOf({.size = {1, 1}}).find("1x1"), std::string::npos);
     EXPECT_NE(messageOf({.trace = file("missing.kvtrace")}).find("missing.kvtrace"), std::string::npos);
     EXPECT_NE(messageOf({.runId = 9}).find("no run 9"), std::string::npos);
-    EXPECT_NE(messageOf({.output = file("nowhere/x.png")}).find("could not be written"), std::string::npos);
+    const std::string nowhere = messageOf({.output = file("nowhere/x.png")});
+    EXPECT_NE(nowhere.find("nowhere/x.png could not be written: No such file or directory"), std::string::npos)
+        << nowhere;
 }
 
 } // namespace KVSCOPE_TEST_FILE

@@ -253,7 +253,8 @@ TEST_P(ViewExport, HasTheSizeScaleAndThemeThatWereChosen) {
     }
     EXPECT_TRUE(until([&] { return !previewed.isEmpty(); }));
     EXPECT_FALSE(dialog->save(folder.filePath("no/such/folder/x.png")));
-    EXPECT_TRUE(dialog->findChild<QLabel*>("exportStatus")->text().contains("could not be written"));
+    EXPECT_TRUE(
+        dialog->findChild<QLabel*>("exportStatus")->text().contains("could not be written: No such file or directory"));
     delete dialog;
 }
 

@@ -591,6 +591,24 @@ TEST_F(MainWindowTest, TheHelpKeepsTheKeysAndGivesTheFocusBack) {
     EXPECT_EQ(window->focusWidget(), kind);
 }
 
+TEST_F(MainWindowTest, ASessionsEndIsSaidUntilAnotherRunIsShown) {
+    const QString path = folder.filePath("small.kvtrace");
+    recordSmallTrace(path);
+    const auto window = makeWindow();
+    ASSERT_TRUE(ready(*window)) << window->form().problem().toStdString();
+    fill(*window, 200, 3);
+    QTest::mouseClick(window->form().findChild<QPushButton*>("runButton"), Qt::LeftButton);
+    ASSERT_TRUE(until([&] { return status(*window) == QStringLiteral("The session finished."); }))
+        << status(*window).toStdString();
+    Workspace& workspace = window->workspace();
+    ASSERT_TRUE(until([&] { return workspace.current() && workspace.idle(); }));
+    EXPECT_EQ(status(*window), QStringLiteral("The session finished."));
+    const RunKey own = workspace.current()->key;
+    window->openFiles({path});
+    ASSERT_TRUE(until([&] { return !(workspace.current()->key == own) && workspace.idle(); }));
+    EXPECT_EQ(status(*window), QString()) << "it is not about this run";
+}
+
 TEST_F(MainWindowTest, ViewShortcutsSwitchTabs) {
     const QString path = folder.filePath("small.kvtrace");
     recordSmallTrace(path);

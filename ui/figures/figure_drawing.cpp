@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <fmt/format.h>
 #include <map>
+#include <new>
 #include <set>
 
 namespace kvscope::ui {
@@ -359,6 +360,7 @@ void writeFigure(const FigureData& data, const QString& path, QSizeF millimetres
         painter.end();
         document.write(svg.document());
     } else if (suffix == QLatin1String("pdf")) {
+        if (!hasMemoryForPdf()) throw std::bad_alloc();
         QPdfWriter writer(&document);
         writer.setResolution(kDotsPerInch);
         writer.setPageSize(QPageSize(QSizeF(size) / kPoint, QPageSize::Point, {}, QPageSize::ExactMatch));

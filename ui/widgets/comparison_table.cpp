@@ -9,17 +9,19 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 namespace kvscope::ui {
 
 namespace {
-constexpr int kRowsShown = 10; // rows in the height that sizeHint gives; the other rows are scrolled to
+constexpr int kRowsShown = 10; // at most in the height that sizeHint gives; the other rows are scrolled to
+constexpr int kFewestRows = 3; // in it, if there are as many
 constexpr int kWidestHeader = 190;
 constexpr int kLeastTitle = 170; // px, to which the titles of the rows may be cut so that no column is out of sight
 } // namespace
 
-ComparisonTable::ComparisonTable(QWidget* parent) : QTableWidget(parent) {
+ComparisonTable::ComparisonTable(QWidget* parent) : QTableWidget(parent), rowsShown_(kRowsShown) {
     setSizePolicy(QSizePolicy::Expanding, QSizePolicy::Maximum);
     setEditTriggers(QAbstractItemView::NoEditTriggers);
     setSelectionBehavior(QAbstractItemView::SelectRows);
@@ -85,10 +87,19 @@ void ComparisonTable::fitColumns() {
     updateGeometry();
 }
 
+void ComparisonTable::fitRows(int height) {
+    const int rows =
+        std::clamp((height - heightWithoutRows()) / verticalHeader()->defaultSectionSize(), kFewestRows, kRowsShown);
+    if (rows == std::exchange(rowsShown_, rows)) return;
+    updateGeometry();
+}
+
+int ComparisonTable::heightWithoutRows() const {
+    return horizontalHeader()->sizeHint().height() + horizontalScrollBar()->sizeHint().height() + 4;
+}
+
 QSize ComparisonTable::sizeHint() const {
-    const int rows = std::min(rowCount(), kRowsShown);
-    return {600, horizontalHeader()->sizeHint().height() + verticalHeader()->defaultSectionSize() * rows +
-                     horizontalScrollBar()->sizeHint().height() + 4};
+    return {600, heightWithoutRows() + verticalHeader()->defaultSectionSize() * std::min(rowCount(), rowsShown_)};
 }
 
 void ComparisonTable::resizeEvent(QResizeEvent* event) {

@@ -202,10 +202,11 @@ QString SessionForm::findProblem() {
     const KvEstimate estimate = estimateKv(*chosen_.loaded, entry, use, {*promptTokens, maxNewTokens_->value()},
                                            sequences_->value(), chosenSlots, advanced_->measuresOracle());
     const std::int64_t onDevice = estimate.deviceBytes + estimate.sharedBytes;
-    const QString budgetText =
-        attended == 0 ? tr("Attends to all %1 tokens.").arg(formatCount(tokens))
-                      : tr("Attends to at most %1 of %2 tokens (%3) per KV head.")
-                            .arg(formatCount(attended), formatCount(tokens), formatShare(attended, tokens));
+    const QString budgetText = attended == 0
+                                   ? tr("Attends to all %1 tokens.").arg(formatCount(tokens))
+                                   : tr("Attends to at most %1 of %2 tokens (%3) per KV head.")
+                                         .arg(formatCount(attended), formatCount(tokens),
+                                              formatShare(attended, tokens).replace(QLatin1Char(' '), QChar::Nbsp));
     budget_->setText(budgetText);
     budget_->show();
     proposeForecast(entry, values);

@@ -16,7 +16,7 @@ std::vector<AddedToken> readAdded(const Spec& file) {
     std::vector<AddedToken> tokens;
     const Json& list = file.at("added_tokens");
     if (list.is_null()) return tokens;
-    if (!list.is_array()) file.malformed("added_tokens is no list");
+    if (!list.is_array()) file.malformed("added_tokens is not a list");
     for (const Json& entry : list) {
         const Spec spec = file.part(entry);
         const Json &id = spec.at("id"), &content = spec.at("content");
@@ -80,12 +80,12 @@ std::vector<std::pair<std::string_view, std::string_view>> readMerges(const Spec
         if (entry.is_string()) {
             const std::string_view text = entry.get_ref<const std::string&>();
             const auto space = text.find(' ');
-            if (space == text.npos) model.malformed(fmt::format("merge {} is no pair", merges.size()));
+            if (space == text.npos) model.malformed(fmt::format("merge {} is not a pair", merges.size()));
             merges.emplace_back(text.substr(0, space), text.substr(space + 1));
         } else if (entry.is_array() && entry.size() == 2 && entry[0].is_string() && entry[1].is_string()) {
             merges.emplace_back(entry[0].get_ref<const std::string&>(), entry[1].get_ref<const std::string&>());
         } else {
-            model.malformed(fmt::format("merge {} is no pair", merges.size()));
+            model.malformed(fmt::format("merge {} is not a pair", merges.size()));
         }
     }
     return merges;
@@ -125,7 +125,7 @@ void readUnigram(const Spec& model, TokenizerParts& parts) {
     for (const Json& entry : entries) {
         if (!entry.is_array() || entry.size() != 2 || !entry[0].is_string() || !entry[1].is_number() ||
             !std::isfinite(entry[1].get<double>()))
-            model.malformed(fmt::format("token {} is no pair of text and score", written.size()));
+            model.malformed(fmt::format("token {} is not a pair of text and score", written.size()));
         written.push_back(entry[0].get<std::string>());
         scores.push_back(entry[1].get<double>());
     }

@@ -53,7 +53,7 @@ def _plain(value: Any) -> Any:
     """The value, with numbers of numpy and torch as Python's own."""
     if hasattr(value, "item") and getattr(value, "shape", None) == ():
         return value.item()
-    raise TypeError(f"{type(value).__name__} is no type of JSON; give numbers, texts, lists or None")
+    raise TypeError(f"{type(value).__name__} is not a type of JSON; give numbers, texts, lists or None")
 
 
 def _pieces(texts: Sequence[str | bytes] | None, count: int, of: str) -> tuple[bytes | None, Any]:
@@ -190,7 +190,7 @@ class Step(_Block):
         record = lib.Layer(**checked)
         for name, value in (stages_ns or {}).items():
             if name not in STAGES:
-                raise ValueError(f"{name!r} is no stage; there are {', '.join(STAGES)}")
+                raise ValueError(f"{name!r} is not a stage; there are {', '.join(STAGES)}")
             record.stage_ns[STAGES.index(name)] = whole(value, f"the time of {name}", 64)
         call("step_layer", self._handle, ctypes.byref(record))
 

@@ -15,7 +15,8 @@ namespace {
 constexpr double kMissedPixels = 4;
 constexpr QMargins kLeastMargins(15, 3, 15, 2); // px around a strip, beside its axes
 constexpr QSize kLeastPanel(50, 44);            // px; all strips stand in a window of 1024 x 700
-constexpr int kLegendLines = 2;                 // at most: a low view needs its height
+constexpr QSize kLowPanel(50, 24);              // px; in a low view
+constexpr int kLegendLines = 2, kLowLines = 1;  // at most: a low view needs its height
 constexpr int kRowSpacing = 2;                  // px; a legend belongs to the strip below it
 
 double middleOf(const IterationRow& row) { return double(row.startNs) + double(row.durationNs) / 2; }
@@ -45,6 +46,15 @@ void IterationView::finishStrips() {
     plot.setMinimumSpan(1e4); // 10 us
     plot.applyTheme(Theme::current());
     themed(Theme::current());
+}
+
+void IterationView::setLow(bool low) {
+    if (low == low_) return;
+    low_ = low;
+    for (LegendStrip* legend : legends_) legend->setMostLines(low ? kLowLines : kLegendLines);
+    for (QCPAxisRect* panel : canvas().panels()) panel->setMinimumSize(low ? kLowPanel : kLeastPanel);
+    replot();
+    canvas().updateGeometry();
 }
 
 void IterationView::fill() {

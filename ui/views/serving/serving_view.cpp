@@ -1,5 +1,6 @@
 // Serving: the requests of a serving run as lanes over time. Below them stand latencies over a sliding window, the
 // times of the iterations, the memory of the device, and thrash. One slow token is explained by a click on it.
+#include "ui/frame/height_in_sight.h"
 #include "ui/frame/note_label.h"
 #include "ui/frame/small_widgets.h"
 #include "ui/frame/units.h"
@@ -27,6 +28,7 @@ namespace {
 constexpr double kLanesShare = 2;  // of the height, beside that of another strip
 constexpr int kLinesInLowView = 2; // of the text above the strips
 constexpr int kRoomForTable = 430; // pixels of height from which a view has room for the table
+constexpr int kRoomForAll = 540;   // pixels of height from which strips have two lines of legend and their least height
 constexpr std::array<int, 6> kWindowSeconds{0,  1,  5,
                                             20, 60, 300}; // seconds that latencies are taken over; 0: by the run
 enum ServingPanel { Lanes, Latency, Iterations, Memory, Shares };
@@ -89,6 +91,7 @@ protected:
     void chose() override;
     void resizeEvent(QResizeEvent* event) override {
         IterationView::resizeEvent(event);
+        setLow(heightInSight(*this) < kRoomForAll);
         if (chosen_ != nullptr) chosen_->fit(*this, kLinesInLowView);
         showMembers();
     }
@@ -102,7 +105,8 @@ private:
     /// The table is left out where the view is low.
     void showMembers() {
         if (!members_) return;
-        members_->setVisible(chosenIteration() && !members_->members().empty() && height() >= kRoomForTable);
+        members_->setVisible(chosenIteration() && !members_->members().empty() &&
+                             heightInSight(*this) >= kRoomForTable);
         members_->fit(size());
     }
 

@@ -362,6 +362,8 @@ void TimelineView::updateNote() {
                                  .remove(QStringLiteral("imported from ")));
         const bool moves = std::any_of(index.tracks().begin(), index.tracks().end(),
                                        [](const std::string& track) { return isLinkTrack(track, kToDeviceTrack); });
+        if (run->row.steps > 0 && !run->row.knows.has(Known::StageTimes))
+            said << tr("The stages' times are not known: a step is drawn whole.");
         if (run->row.timing != Timing::Measured && moves) said << tr("Link times are modelled.");
         if (const auto& clock = feed_.clock(); moves && clock && clock->source == LinkClock::Source::Cupti)
             said << tr("Kernels and transfers stand on CUPTI's clock, which runs %1 ahead of the GPU timer of the "
