@@ -16,12 +16,12 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-[[noreturn]] void refuse(const std::string& message) {
+[[noreturn]] void refuseCosts(const std::string& message) {
     throw Error(ErrorKind::BadInput, message, "kvscope-cli simulate --print-costs shows a complete file");
 }
 
 [[noreturn]] void refuseCost(const std::string& key, const std::string& why) {
-    refuse(fmt::format("cannot read '{}' of the costs: {}", key, why));
+    refuseCosts(fmt::format("cannot read '{}' of the costs: {}", key, why));
 }
 
 double costNumber(const std::string& key, const nlohmann::json& value, double least) {
@@ -155,9 +155,9 @@ ServiceCosts ServiceCosts::fromJson(std::string_view text, const std::string& or
 }
 
 ServiceCosts ServiceCosts::fromJson(std::string_view text) {
-    if (parseJson(text).is_discarded()) refuse("the costs are no JSON, or a number in them is too large");
+    if (parseJson(text).is_discarded()) refuseCosts("the costs are no JSON, or a number in them is too large");
     const nlohmann::json document = withoutRepeats(text);
-    if (!document.is_object()) refuse("the costs are no JSON object");
+    if (!document.is_object()) refuseCosts("the costs are no JSON object");
     ServiceCosts costs;
     const auto number = [](double& target, double least = 0) -> Read {
         return

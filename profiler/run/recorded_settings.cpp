@@ -16,7 +16,7 @@
 namespace kvscope {
 namespace {
 
-using Json = nlohmann::json;
+using PlainJson = nlohmann::json;
 
 constexpr const char* kOnlyOwn = "only sessions that KVScope recorded can be run again";
 
@@ -27,30 +27,30 @@ Error refusal(const RunRow& row, const std::string& what, const std::string& men
 /// The parameters of a run, each taken once: what is left over is a key that nobody here knows.
 class Parameters {
 public:
-    explicit Parameters(const RunRow& row) : row_(row), values_(Json::parse(row.paramsJson, nullptr, false)) {
+    explicit Parameters(const RunRow& row) : row_(row), values_(PlainJson::parse(row.paramsJson, nullptr, false)) {
         if (!values_.is_object()) throw refusal(row, "does not say its settings: params_json is no object", kOnlyOwn);
     }
     bool has(const char* key) const { return values_.contains(key); }
     std::string text(const std::string& key) {
-        const Json value = take(key);
+        const PlainJson value = take(key);
         if (!value.is_primitive() || value.is_null()) throw wrong(key, value);
         return value.is_string() ? value.get<std::string>() : value.dump();
     }
     bool flag(const char* key, bool otherwise) {
         if (!has(key)) return otherwise;
-        const Json value = take(key);
+        const PlainJson value = take(key);
         if (!value.is_boolean()) throw wrong(key, value);
         return value.get<bool>();
     }
     double number(const char* key, double otherwise) {
         if (!has(key)) return otherwise;
-        const Json value = take(key);
+        const PlainJson value = take(key);
         if (!value.is_number()) throw wrong(key, value);
         return value.get<double>();
     }
     std::int64_t integer(const char* key, std::int64_t otherwise, std::int64_t least) {
         if (!has(key)) return otherwise;
-        const Json value = take(key);
+        const PlainJson value = take(key);
         if (!value.is_number_integer() || value.get<std::int64_t>() < least ||
             value.get<std::int64_t>() > std::numeric_limits<int>::max())
             throw wrong(key, value);
@@ -65,20 +65,20 @@ public:
     }
 
 private:
-    Json take(const std::string& key) {
-        Json value = values_.at(key);
+    PlainJson take(const std::string& key) {
+        PlainJson value = values_.at(key);
         values_.erase(key);
         return value;
     }
-    Error wrong(const std::string& key, const Json& value) const {
+    Error wrong(const std::string& key, const PlainJson& value) const {
         return refusal(row_,
                        fmt::format("says {} = {}, which is no value of it", key,
-                                   value.dump(-1, ' ', false, Json::error_handler_t::replace).substr(0, 60)),
+                                   value.dump(-1, ' ', false, PlainJson::error_handler_t::replace).substr(0, 60)),
                        "record it again");
     }
 
     const RunRow& row_;
-    Json values_;
+    PlainJson values_;
 };
 
 std::string modelOf(const RunRow& row) {

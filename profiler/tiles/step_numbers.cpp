@@ -9,7 +9,7 @@
 namespace kvscope {
 namespace {
 
-constexpr float kNone = std::numeric_limits<float>::quiet_NaN();
+constexpr float kNoNumber = std::numeric_limits<float>::quiet_NaN();
 
 void fillStages(const BreakdownStep& step, int only, float* column) {
     std::uint64_t total = 0; // unsigned, because the numbers of a damaged trace may overflow
@@ -28,9 +28,9 @@ void fillStages(const BreakdownStep& step, int only, float* column) {
 
 void fillTransfers(const StepRow& row, float* column) {
     const auto set = [column](TransferNumber number, double value) { column[int(number)] = float(value); };
-    const auto known = [](std::int64_t value) { return value >= 0 ? double(value) : double(kNone); };
+    const auto known = [](std::int64_t value) { return value >= 0 ? double(value) : double(kNoNumber); };
     const double hits = known(row.hits), misses = known(row.misses);
-    set(TransferNumber::HitRatePercent, hits + misses > 0 ? 100 * hits / (hits + misses) : double(kNone));
+    set(TransferNumber::HitRatePercent, hits + misses > 0 ? 100 * hits / (hits + misses) : double(kNoNumber));
     set(TransferNumber::Hits, hits);
     set(TransferNumber::Misses, misses);
     set(TransferNumber::H2dBytes, known(row.h2dBytes));
@@ -39,7 +39,7 @@ void fillTransfers(const StepRow& row, float* column) {
     set(TransferNumber::ExposedNs, known(row.exposedNs));
     set(TransferNumber::OpensBlock, row.opensBlock ? 1 : 0);
     const bool defined = row.kept >= 0 && row.selected > 0;
-    set(TransferNumber::Locality, defined ? double(row.kept) / double(row.selected) : double(kNone));
+    set(TransferNumber::Locality, defined ? double(row.kept) / double(row.selected) : double(kNoNumber));
 }
 
 } // namespace
@@ -48,7 +48,7 @@ int rowsOf(StepNumbers numbers) { return numbers == StepNumbers::Stages ? kStage
 
 std::vector<float> stepColumns(const TraceReader& reader, const StepRequest& request, int first, int last) {
     const Extents<int, int> columns(last - first + 1, rowsOf(request.numbers));
-    std::vector<float> values(columns.size(), kNone);
+    std::vector<float> values(columns.size(), kNoNumber);
     const bool prefill = request.phase == Phase::Prefill; // step 0
     const int from = prefill ? first : std::max(first, 1), to = prefill ? std::min(last, 0) : last;
     if (from > to) return values;

@@ -11,28 +11,35 @@
 namespace kvscope::ui {
 
 namespace {
-QString tr(const char* text) { return QCoreApplication::translate("Views", text); }
+struct RunTextWords { // the words of this file, in the context that translators see
+    static QString tr(const char* text) { return QCoreApplication::translate("Views", text); }
+};
 } // namespace
 
-QString stepName(int step) { return step == 0 ? tr("prefill (step 0)") : tr("decode step %1").arg(formatCount(step)); }
-
-QString stepTitle(const RunRow& run) {
-    if (run.serves()) return tr("Step (iteration of the server)");
-    return denoisesCanvas(run) ? tr("Step") : tr("Step (0 is the prefill)"); // a canvas has no prefill
+QString stepName(int step) {
+    return step == 0 ? RunTextWords::tr("prefill (step 0)") : RunTextWords::tr("decode step %1").arg(formatCount(step));
 }
 
-QString timingWord(const RunRow& run) { return run.timing == Timing::Measured ? tr("measured") : tr("modelled"); }
+QString stepTitle(const RunRow& run) {
+    if (run.serves()) return RunTextWords::tr("Step (iteration of the server)");
+    return denoisesCanvas(run) ? RunTextWords::tr("Step")
+                               : RunTextWords::tr("Step (0 is the prefill)"); // a canvas has no prefill
+}
+
+QString timingWord(const RunRow& run) {
+    return run.timing == Timing::Measured ? RunTextWords::tr("measured") : RunTextWords::tr("modelled");
+}
 
 QString aggregationNote(double stepsPerPixel, const QString& how) {
     if (stepsPerPixel <= 1.0 + 1e-9) return {};
     const QString count =
         stepsPerPixel < 10 ? QString::number(stepsPerPixel, 'f', 1) : formatCount(std::llround(stepsPerPixel));
-    return tr("1 pixel = %1 steps, %2.").arg(count, how);
+    return RunTextWords::tr("1 pixel = %1 steps, %2.").arg(count, how);
 }
 
 QString loadingNote(bool loading, int loaded, int total) {
     if (!loading || loaded >= total) return {};
-    return tr("Loading: %1 of %2 steps.").arg(formatCount(loaded), formatCount(total));
+    return RunTextWords::tr("Loading: %1 of %2 steps.").arg(formatCount(loaded), formatCount(total));
 }
 
 QString blockTextHtml(const std::string& text, int limit) {

@@ -13,7 +13,9 @@ namespace kvscope::ui {
 namespace {
 constexpr std::size_t kMostRuns = 3;
 constexpr qsizetype kLongestName = 40;
-QString tr(const char* text) { return QCoreApplication::translate("CompareView", text); }
+struct WayWords { // the words of this file, in the context that translators see
+    static QString tr(const char* text) { return QCoreApplication::translate("CompareView", text); }
+};
 } // namespace
 
 std::vector<const OpenRun*> othersOf(const Workspace& workspace) {
@@ -39,7 +41,8 @@ bool notThereYet(const OpenRun& run) { return isGrowing(run) && run.row.layers =
 QString waitsFor(const Workspace& workspace) {
     const auto sides = workspace.sides();
     for (std::size_t place = 0; place < sides.size(); ++place)
-        if (notThereYet(*sides[place])) return tr("%1 has no decode step yet").arg(letteredName(place, workspace));
+        if (notThereYet(*sides[place]))
+            return WayWords::tr("%1 has no decode step yet").arg(letteredName(place, workspace));
     return {};
 }
 
@@ -49,15 +52,16 @@ QString soFarNote(const Workspace& workspace) {
     for (std::size_t place = 0; place < sides.size(); ++place) {
         if (!isGrowing(*sides[place])) continue;
         const int steps = std::max(sides[place]->row.steps - 1, 0);
-        parts << (steps == 1 ? tr("1 decode step of %1").arg(runLetter(place))
-                             : tr("%1 decode steps of %2").arg(formatCount(steps), runLetter(place)));
+        parts << (steps == 1 ? WayWords::tr("1 decode step of %1").arg(runLetter(place))
+                             : WayWords::tr("%1 decode steps of %2").arg(formatCount(steps), runLetter(place)));
     }
     if (parts.isEmpty()) return {};
-    return tr("So far: %1, still recording.").arg(parts.join(tr(" and ")));
+    return WayWords::tr("So far: %1, still recording.").arg(parts.join(WayWords::tr(" and ")));
 }
 
 QString glanceNote(int steps) {
-    return tr("A first look at %1 evenly spread decode steps; the others are not read yet.").arg(formatCount(steps));
+    return WayWords::tr("A first look at %1 evenly spread decode steps; the others are not read yet.")
+        .arg(formatCount(steps));
 }
 
 NumberWriter refusedFirstLook() {
@@ -74,9 +78,10 @@ std::vector<EmptyAction> waysToCompare(const QWidget& from, Workspace& workspace
         if (ways.size() == kMostRuns || (workspace.current() && run.key == workspace.current()->key)) continue;
         QString name = runName(run, workspace.runs());
         if (name.size() > kLongestName) name = name.left(kLongestName - 1) + QStringLiteral("…");
-        ways.push_back({tr("Compare with %1").arg(name), [&workspace, key = run.key] { workspace.setCompare(key); }});
+        ways.push_back(
+            {WayWords::tr("Compare with %1").arg(name), [&workspace, key = run.key] { workspace.setCompare(key); }});
     }
-    ways.push_back(windowAction(from, "open", tr("Open a trace…")));
+    ways.push_back(windowAction(from, "open", WayWords::tr("Open a trace…")));
     return ways;
 }
 
