@@ -4,14 +4,14 @@ option(KVSCOPE_UNITY "Compile many files at once: a whole build is faster, a bui
 # Puts the .cpp files of the target, in the order of their folders, into batches of equal size and at most `size` files. Most batches
 # have files of several folders: names in anonymous namespaces may not meet within a library. A file with compile options or
 # definitions of its own is compiled alone, and so are the folders and files behind ALONE. The folders behind APART and below them
-# have batches of their own, folder by folder. Release builds compile the folders behind FOLDERS at LEVEL, whatever the level of
-# the target, in batches of their own; builds without batches do not. LEVEL is not for a target with precompiled headers: GCC 12
-# ends with an internal error where these were made at another level.
+# have batches of their own, folder by folder, of at most APART_SIZE files where that is given. Release builds compile the folders
+# behind FOLDERS at LEVEL, whatever the level of the target, in batches of their own; builds without batches do not. LEVEL is not
+# for a target with precompiled headers: GCC 12 ends with an internal error where these were made at another level.
 function(kvscope_unity target size)
     if(NOT KVSCOPE_UNITY)
         return()
     endif()
-    cmake_parse_arguments(arg "" "LEVEL" "ALONE;APART;FOLDERS" ${ARGN})
+    cmake_parse_arguments(arg "" "LEVEL;APART_SIZE" "ALONE;APART;FOLDERS" ${ARGN})
     get_target_property(sources ${target} SOURCES)
     list(FILTER sources INCLUDE REGEX "\\.cpp$")
     list(SORT sources)
@@ -41,7 +41,11 @@ function(kvscope_unity target size)
     list(REMOVE_DUPLICATES parts)
     foreach(part IN LISTS parts)
         list(LENGTH files_${part} count)
-        math(EXPR batches "(${count} + ${size} - 1) / ${size}")
+        set(most ${size})
+        if(arg_APART_SIZE AND NOT part MATCHES "^${target}")
+            set(most ${arg_APART_SIZE})
+        endif()
+        math(EXPR batches "(${count} + ${most} - 1) / ${most}")
         set(index 0)
         foreach(file IN LISTS files_${part})
             math(EXPR batch "${index} * ${batches} / ${count}")
