@@ -20,7 +20,7 @@ namespace KVSCOPE_TEST_FILE {
 using testing::Contains;
 using testing::HasSubstr;
 
-/// What the good run below has nothing of: rules whose ids begin so.
+/// Rules for rows that the good run below does not have, by the beginnings of their ids.
 const std::set<std::string_view> kNotInIt{"span",    "detail",  "counter",   "gauge",  "flow",  "note",   "lookahead",
                                           "denoise", "request", "iteration", "member", "event", "served", "clock"};
 
@@ -495,7 +495,7 @@ TEST_F(Check, FindsNothingInAServingRunWithoutSteps) {
     EXPECT_EQ(listed(checkTrace(TraceReader(file))), "");
 }
 
-/// The format's page leaves open which of the two a writer puts where nothing is selected.
+/// Where nothing is selected a writer may leave `kept` out or write 0: docs/trace-format.md allows both.
 TEST_F(Check, KeptOfAPrefillIsNoneOrNothing) {
     ASSERT_EQ(test::value(file, "SELECT sum(selected) FROM layer_step WHERE (id >> 10) & 0x1FFFFFF = 0"), "0");
     for (const char* kept : {"0", "NULL"}) {
