@@ -60,12 +60,11 @@ inline void writePromptPieces(const std::string& path) {
     const std::string schema{std::istreambuf_iterator<char>(file), {}};
     std::string sql =
         "PRAGMA page_size=16384; PRAGMA application_id=0x4B565343; PRAGMA user_version=1; BEGIN;" + schema;
-    sql +=
-        "BEGIN; INSERT INTO run VALUES (1,'pieces','2026-01-31T12:00:00Z','my-model','my-method','{}','cuda','my GPU',"
-        "'PCIe 5','measured',55.5,0,16,2,1,1,128,2,8,3,8192,'selections','finished','');"
-        "INSERT INTO health VALUES (1,'my engine 1.0',0,0,1769860860000,'');"
-        "INSERT INTO run_meta VALUES (1,'engine','my engine'), (1,'knows','[\"selections\",\"hits\",\"bytes\","
-        "\"transfer_times\",\"exposed_times\",\"step_times\",\"stage_times\"]');";
+    sql += "INSERT INTO run VALUES (1,'pieces','2026-01-31T12:00:00Z','my-model','my-method','{}','cuda','my GPU',"
+           "'PCIe 5','measured',55.5,0,16,2,1,1,128,2,8,3,8192,'selections','finished','');"
+           "INSERT INTO health VALUES (1,'my engine 1.0',0,0,1769860860000,'');"
+           "INSERT INTO run_meta VALUES (1,'engine','my engine'), (1,'knows','[\"selections\",\"hits\",\"bytes\","
+           "\"transfer_times\",\"exposed_times\",\"step_times\",\"stage_times\"]');";
     for (int i = 0; i < 84; ++i) sql += fmt::format("INSERT INTO prompt VALUES ({},{},'p',NULL);", (1LL << 55) + i, i);
     const std::int64_t one = 1;
     std::map<std::pair<int, int>, std::vector<int>> before; // [sequence, layer]
