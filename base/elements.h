@@ -1,5 +1,5 @@
-// How many elements an array of several dimensions has, and where its rows begin, where no index of its own kind is
-// worth an Extents (base/extents.h).
+// How many elements an array of several dimensions has, and where its rows begin. Arrays whose elements are found by
+// several indices have an Extents instead (base/extents.h).
 #pragma once
 
 #include <cassert>
@@ -10,15 +10,15 @@
 
 namespace kvscope {
 
-/// The number of elements of an array, made of the lengths of its dimensions. What takes memory has a parameter of this
-/// type, so that its callers name the dimensions:
+/// The number of elements of an array, made of the lengths of its dimensions. Functions that take memory have a
+/// parameter of this type, so that their callers name the dimensions:
 ///
 ///     arena.plan(x, {rows, config.hidden}, "activations"); // [rows, hidden]
 class Elements {
 public:
     /// @throws std::invalid_argument if a length is negative, std::length_error if the elements are too many to address
     template <std::integral Length> constexpr Elements(Length length) { multiply(length); }
-    /// A dimension may be the elements of an array: then these are those of an array of arrays.
+    /// A length may be Elements itself: Elements(n, each) counts the elements of n arrays of `each` elements.
     template <class... Length>
     requires(sizeof...(Length) > 1 &&
              ((std::integral<Length> || std::same_as<Length, Elements>)&&...)) constexpr Elements(Length... lengths) {

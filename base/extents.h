@@ -11,8 +11,8 @@
 
 namespace kvscope {
 
-/// One dimension per Index, the outermost first. An Index is int, or a scoped enumeration over int: an id of its own
-/// type (base/ids.h), which offset() takes in its own place only.
+/// One dimension for each Index, the outermost first. An Index is int, or the type of an id (base/ids.h): then offset()
+/// does not take another id, or a number, in the place of this one.
 ///
 ///     const Extents<int, int> columns(steps, rows);            // values [steps, rows]
 ///     values.resize(columns.size());
@@ -57,16 +57,17 @@ public:
     /// Place of one element. Every index lies within its length.
     constexpr std::size_t offset(Index... index) const { return sum(index...); }
 
-    /// Place of the first element that lies under the first, outermost indices: for memory that is known by a pointer.
+    /// Place of the first element under these indices of the outermost dimensions: for arrays that are known by a
+    /// pointer.
     template <class... Outer> constexpr std::size_t first(Outer... outer) const {
         checkOuter<Outer...>();
         return sum(outer...);
     }
-    /// Elements that lie under one index of a dimension, 0 being the outermost.
+    /// How many elements lie under one index of a dimension, 0 being the outermost.
     constexpr std::size_t under(std::size_t dimension) const { return strides_[dimension]; }
 
-    /// What lies under the first, outermost indices: of values [steps, rows], part(values, step) is [rows].
-    /// `values` has size() elements at least.
+    /// The elements under these indices of the outermost dimensions: of values [steps, rows], part(values, step) is
+    /// [rows]. `values` has size() elements at least.
     template <class T, class... Outer> constexpr std::span<T> part(std::span<T> values, Outer... outer) const {
         checkOuter<Outer...>();
         assert(values.size() >= size_);

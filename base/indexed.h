@@ -1,5 +1,5 @@
-// Arrays with one element for each of something, subscripted by the number or the id of that something. They are to one
-// dimension what Extents (base/extents.h) is to several: the one place that widens an index.
+// Arrays of one dimension, with one element for each layer, token or other thing, whose subscript is the number or the
+// id of that thing. Arrays of several dimensions: base/extents.h. These two files alone widen an index to std::size_t.
 #pragma once
 
 #include "base/elements.h"
@@ -17,7 +17,7 @@
 
 namespace kvscope {
 
-/// int, or an id of its own kind (base/ids.h): an array of one kind does not take the ids of another.
+/// int, or the type of an id (base/ids.h): an array whose subscript is one type of id does not take another.
 template <class T>
 concept IndexKind = std::same_as<T, int> || Id<T>;
 
@@ -53,7 +53,7 @@ public:
         return *this;
     }
 
-    using Base::operator[]; // by place, for loops up to size()
+    using Base::operator[]; // by std::size_t, for loops up to size()
     template <Subscript<Key> At> typename Base::reference operator[](At at) { return Base::operator[](place(at)); }
     template <Subscript<Key> At> typename Base::const_reference operator[](At at) const {
         return Base::operator[](place(at));
@@ -96,7 +96,7 @@ public:
 
     constexpr int count() const { return int(this->size()); }
     constexpr IndexedSpan first(int length) const { return Base::first(Elements(length)); }
-    /// What lies behind the first elements.
+    /// The elements from number `begin` on.
     constexpr IndexedSpan from(int begin) const { return Base::subspan(Elements(begin)); }
     constexpr IndexedSpan part(int begin, int length) const { return Base::subspan(Elements(begin), Elements(length)); }
 
@@ -112,8 +112,8 @@ template <class T> using PerLayer = Indexed<LayerId, T>;
 template <class T> using PerRow = Indexed<RowId, T>;
 template <class T> using PerKvHead = Indexed<KvHeadId, T>;
 template <class T> using PerBlock = Indexed<BlockId, T>;
-/// Of things that are numbered from 0 and have no kind of id: tokens, windows, experts; layers and rows where the
-/// numbers of kernels are used.
+/// An array of things that are numbered from 0 and have no type of id: tokens, windows, experts; also layers and rows
+/// where kernels have only their numbers.
 template <class T> using Numbered = Indexed<int, T>;
 template <class T> using NumberedSpan = IndexedSpan<int, T>;
 

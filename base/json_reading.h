@@ -26,7 +26,7 @@ inline nlohmann::json parseJson(std::string_view text) {
     return nlohmann::json::parse(text, nullptr, false);
 }
 
-/// A member of an object without a copy; null when it is absent or `object` is none.
+/// A member of an object, not copied; null when it is absent or `object` is not an object.
 inline const nlohmann::json& member(const nlohmann::json& object, const char* key) {
     static const nlohmann::json null;
     if (!object.is_object()) return null;
@@ -34,7 +34,8 @@ inline const nlohmann::json& member(const nlohmann::json& object, const char* ke
     return found == object.end() ? null : *found;
 }
 
-/// Text of a file for a message: one line, not long, valid UTF-8 as JSON strings are.
+/// A text of a file, made fit for a message: on one line, cut behind 80 bytes. `text` is valid UTF-8, as the texts of
+/// parsed JSON are.
 inline std::string shown(std::string_view text) {
     constexpr std::size_t longest = 80;
     std::size_t end = std::min(text.size(), longest);

@@ -10,7 +10,7 @@ namespace kvscope {
 /// A JSON string with its quotes; malformed UTF-8 becomes U+FFFD.
 void appendJsonString(std::string& out, std::string_view text);
 
-/// One value that is written in order: what opens is closed, and inside an object every value has a key before it.
+/// Writes one value in order. The caller closes what it opens, and inside an object gives every value its key first.
 class JsonText {
 public:
     /// longest: bytes. If the value becomes longer, nothing more is kept and text() is empty.
@@ -26,7 +26,7 @@ public:
     void literal(std::string_view text) { put(text); } // a number's digits, true, false, null
 
     bool tooLong() const { return tooLong_; }
-    /// Empty where it is an empty object, too long, or nothing was written.
+    /// The text. Empty if the value is an empty object, is too long, or was not written.
     std::string_view text() const;
 
 private:

@@ -9,13 +9,13 @@
 
 namespace kvscope {
 
-/// Keeps the system's reason for the first write that failed: what the system said last may be about something else
-/// when the stream is asked.
+/// Keeps errno of the first write that failed: until somebody asks the stream, later calls of the system may have
+/// changed errno.
 class ReportingBuffer final : public std::filebuf {
 public:
     /// errno of the first write that failed; 0: none did.
     int error() const { return error_; }
-    /// Half a sentence about it, for a stream that takes nothing more.
+    /// The reason as half a sentence for a message, to be asked for when the stream has failed.
     std::string reason() const { return error_ != 0 ? std::strerror(error_) : "the system does not say why"; }
 
 protected:

@@ -107,7 +107,7 @@ WholeFile::~WholeFile() {
 }
 
 std::string WholeFile::appear() {
-    if (isSpecial(path_)) return "it is no regular file";
+    if (isSpecial(path_)) return "it is not a regular file";
     std::error_code failure;
     fs::rename(aside_, path_, failure);
     return failure ? failure.message() : std::string();

@@ -1,5 +1,5 @@
-// A file that appears when it is complete: until then it has another name beside its own, and it is gone if that never
-// happens.
+// A file that appears under its name only when it is complete. Until then it is written under another name in the same
+// folder, and it is removed if it never becomes complete.
 #pragma once
 
 #include <functional>
@@ -10,22 +10,22 @@ namespace kvscope {
 
 class WholeFile {
 public:
-    /// Makes the file aside, empty, under a name that nobody can guess, and keeps it locked. Removes files that
-    /// programs which were killed have left in the same folder. Where the file cannot be made, opening it fails and
-    /// says why. A symbolic link stays: the file it leads to is written.
+    /// Makes the file aside: an empty file in the same folder, under a name that nobody can guess, which stays locked.
+    /// Removes such files of programs that were killed. Where it cannot be made, opening aside() fails and says why.
+    /// Where `path` is a symbolic link, the link stays and the file to which it leads is replaced.
     explicit WholeFile(std::string path);
     ~WholeFile(); // removes the file aside, unless it appeared, and what SQLite may have left beside it
     WholeFile(const WholeFile&) = delete;
     WholeFile& operator=(const WholeFile&) = delete;
 
-    /// Where to write it. Nobody else writes there.
+    /// The path under which the caller writes the file; no other program writes to it.
     const std::string& aside() const { return aside_; }
-    /// Gives the file its own name. It replaces what had that name, unless that is a device, a pipe or a folder.
-    /// @return empty, or why it could not
+    /// Gives the file aside its final name. It replaces what had that name, unless that is a device, a pipe or a
+    /// folder. @return empty, or why it could not be renamed
     std::string appear();
 
-    /// Part of the name of every file that is not complete. Such a file that no program has locked was left by a
-    /// program that was killed.
+    /// Part of the name of every file aside. A file with such a name that no program has locked was left by a program
+    /// that was killed.
     static constexpr const char* kMark = ".writing-";
 
 private:
@@ -33,12 +33,13 @@ private:
     int lock_ = -1; // descriptor of the file aside
 };
 
-/// Why no table, report or text may take the place of what is there: a trace, or another SQLite database, as half a
-/// sentence; empty where it may.
+/// Half a sentence that says why no table, report or text may replace the file at `path`: it is a trace or another
+/// SQLite database. Empty where it may be replaced.
 std::string databaseInTheWay(const std::string& path);
 
-/// Tries whether writeWholeFile could make the file, and leaves nothing behind: for work of minutes whose result is
-/// written at its end. A disk may still be full then. @return empty, or why it cannot be written, as half a sentence
+/// Tries whether writeWholeFile could make the file, and leaves nothing behind: called before work of minutes whose
+/// result is written at its end. A disk may still be full then. @return empty, or why the file cannot be written, as
+/// half a sentence
 std::string whyUnwritable(const std::string& path);
 
 /// Writes a file as a whole: it replaces what was there when it is complete. A device or a pipe is written directly,

@@ -1,5 +1,5 @@
-// A named pipe that somebody reads. To open one for writing waits for a program that reads, for ever if none comes, and
-// no signal that is handled ends that.
+// Writing to a named pipe. Opening a pipe for writing waits until a program reads it: for ever if none does, and a
+// signal with a handler does not end the wait.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@ namespace kvscope {
 
 class WritingEnd {
 public:
-    /// Waits for a program to open the pipe for reading, three seconds at most, and holds the pipe open, so that
-    /// opening it once more does not wait and the program sees no end meanwhile. Any other kind of file is left alone.
+    /// Waits up to three seconds for a program to open the pipe for reading. Then holds the pipe open, so that a later
+    /// open does not wait and the reading program sees no end before it. Does nothing with any other kind of file.
     explicit WritingEnd(const std::string& path);
     ~WritingEnd();
     WritingEnd(const WritingEnd&) = delete;

@@ -1,7 +1,7 @@
 // How far is the simulator from the engine? A table of costs is fitted to two servers on the CPU, and predicts others
-// that differ in budget, arrivals and method. Processor time does not show when others run, but how fast it passes
-// depends on what they do to cache and memory. So a few requests are served before and after every rate, always the
-// same, and the rate's clock runs as fast as they say.
+// that differ in budget, arrivals and method. Times are processor time, which does not count what other programs take.
+// But other programs slow this one down through cache and memory. Therefore a few requests, always the same, are served
+// before and after every rate, and the rate's clock is scaled by the time that they took.
 #include "bench/bench.h"
 #include "bench/serving.h"
 

@@ -157,7 +157,7 @@ double numberOr(const Settings& settings, const char* key, double fallback) {
     char* end = nullptr;
     const double number = std::strtod(found->second.c_str(), &end);
     if (end == found->second.c_str() || *end != '\0' || !(number >= 10) || number > 1e7)
-        throw Error(ErrorKind::BadInput, fmt::format("'{}' is no number of {} from 10 to 1e7", found->second, key));
+        throw Error(ErrorKind::BadInput, fmt::format("'{}' is not a number of {} from 10 to 1e7", found->second, key));
     return number;
 }
 

@@ -15,7 +15,7 @@ template <class Number> Number parse(const char* key, const std::string& text) {
     Number value{};
     const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
     if (code != std::errc() || end != text.data() + text.size())
-        throw Error(ErrorKind::BadInput, fmt::format("--set {}={} is no number", key, text), "write a plain number");
+        throw Error(ErrorKind::BadInput, fmt::format("--set {}={} is not a number", key, text), "write a plain number");
     return value;
 }
 

@@ -1,5 +1,5 @@
-// A selected block as one word: the form in which kernels write their choices, records and blobs hold them, and
-// readers, tiles, replays and comparisons walk through them.
+// A selected block as one word. Kernels write it, records hold it, a blob of the trace encodes a list of such words,
+// and readers, tiles, replays and comparisons walk through the decoded words.
 #pragma once
 
 #include <algorithm>

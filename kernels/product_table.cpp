@@ -275,7 +275,7 @@ std::string ProductTable::text() const {
 ProductTable::Read ProductTable::read(std::string_view text, const ProductMachine& machine) {
     const nlohmann::json all = parseJson(text);
     const auto refused = [](std::string why) { return Read{std::nullopt, std::move(why)}; };
-    if (all.is_discarded() || !all.is_object()) return refused("it is no JSON object");
+    if (all.is_discarded() || !all.is_object()) return refused("it is not a JSON object");
     if (member(all, "products") != 1) return refused("it is of another version");
     if (member(all, "gpu") != machine.gpu || member(all, "capability") != machine.capability)
         return refused(fmt::format("it is of another GPU, {}", shownJson(member(all, "gpu"))));

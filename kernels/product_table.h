@@ -1,5 +1,6 @@
-// Which kernel multiplies: products of bf16 weights on a GPU, chosen by shape and number of inputs in a table that does
-// not change while a process runs. It is data: it needs no GPU and reads no files.
+// Which kernel multiplies, for products of bf16 weights on a GPU: a table chooses it by the shape of the weights and
+// the number of inputs. A table does not change while a process runs. It is plain data: it needs no GPU and reads no
+// files.
 #pragma once
 
 #include <array>
@@ -22,7 +23,7 @@ enum class ProductKernel : std::uint8_t { OneInput, FewRows, Tiles, Library, Man
 
 struct ProductChoice {
     ProductKernel kernel = ProductKernel::Library;
-    int candidate = 0; // of the library's proposals, the first is 0
+    int candidate = 0; // number of the library's proposal, from 0 on; 0 with all other kernels
     auto operator<=>(const ProductChoice&) const = default;
 };
 
@@ -30,7 +31,7 @@ struct ProductChoice {
 std::string wordOf(ProductChoice choice);
 std::optional<ProductChoice> choiceOf(std::string_view word);
 
-/// What is done around a product: the whole chain is what a choice is about.
+/// What is computed before and after a product. A choice is measured, and made, for the product together with that.
 enum class ProductFinish : std::uint8_t {
     Plain,  // bf16 inputs, float results, which may be added to what is there
     Normed, // float inputs that are normalised, float results
@@ -46,16 +47,17 @@ struct ProductShape {
     auto operator<=>(const ProductShape&) const = default;
 };
 
-/// Numbers of inputs share a choice with the next larger one of these. From the last one on the rule decides.
+/// A table has one choice for each of these numbers of inputs; any other number takes the choice of the next larger
+/// one. For more inputs than the last one the rule chooses.
 inline constexpr std::array kProductInputs{1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256};
 /// The place of n in kProductInputs; nothing for more inputs than it has.
 std::optional<std::size_t> productBucket(int n);
-/// The number of inputs for which the library's proposals are asked: that of the bucket, and multiples of the last one
-/// beyond. The library proposes other algorithms for nearly equal numbers, and the first use of each loads a kernel for
-/// milliseconds.
+/// The number of inputs for which the library is asked for proposals: n rounded up to the next number in
+/// kProductInputs, and beyond the last of these to a multiple of it. For nearly equal numbers the library proposes
+/// different algorithms, and the first use of each takes milliseconds, because its kernel is loaded.
 int proposedInputs(int n);
 
-/// What measured times are of.
+/// The machine on which a table's times were measured.
 struct ProductMachine {
     std::string gpu;    // the driver's name of it
     int capability = 0; // 90: compute capability 9.0
@@ -67,21 +69,22 @@ class ProductTable {
 public:
     using Choices = std::array<ProductChoice, kProductInputs.size()>;
 
-    /// The compiled-in choices for the shapes of our models where the GPU is one that they were measured on, and a rule
-    /// for the rest. Proposals behind the first one count for the same version of the library alone.
+    /// The compiled-in choices for the shapes of our models, on a GPU on which they were measured, and the rule for
+    /// everything else. Where the library's version is another one than that of the measurement, its first proposal
+    /// takes the place of every later one.
     static ProductTable builtIn(ProductMachine machine);
-    /// Another table of the machine with these rows beside the compiled-in ones and in place of them.
+    /// This table with more rows, which replace compiled-in rows of the same shape.
     ProductTable with(const std::map<ProductShape, Choices>& measured) const;
 
     /// n: at least 1
     ProductChoice choice(const ProductShape& shape, int n) const;
-    /// What the rule says, whatever the shape.
+    /// The choice of the rule, which goes by the number of inputs alone.
     ProductChoice rule(int n) const;
 
     const ProductMachine& machine() const { return machine_; }
     const std::map<ProductShape, Choices>& measured() const { return measured_; }
-    /// "built-in 0123abcd" or "measured 0123abcd": the number is a checksum of all choices, so that two tables of the
-    /// same name choose alike.
+    /// "built-in 0123abcd" or "measured 0123abcd": the number is a checksum of all choices, so two tables with the same
+    /// name choose alike.
     std::string name() const;
 
     /// The measured rows as JSON.
@@ -100,8 +103,8 @@ struct ProductTable::Read {
     std::string problem;
 };
 
-/// Seconds of a whole chain: norm, product and SiLU as far as the shape has them, with weights that are in no cache.
-/// Infinite where the machine cannot compute it that way.
+/// Measures in seconds how long a product takes, with the norm before it and the SiLU behind it where the shape has
+/// them, when its weights are in no cache. Infinite where the machine cannot multiply in this way.
 using ProductClock = std::function<double(const ProductShape& shape, int inputs, ProductChoice choice)>;
 
 /// All choices that can multiply so many inputs, the library's first `candidates` among them.

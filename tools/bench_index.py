@@ -43,7 +43,7 @@ PART = re.compile(
 
 
 def code_of(text):
-    """C++ or CUDA without comments and layout: what compiles to something else is another text."""
+    """C++ or CUDA without comments and layout. Texts that compile to different programs stay different."""
     out, gap, in_directive, line_begins = [], False, False, True
     for part in PART.finditer(text.replace("\r\n", "\n").replace("\\\n", " ")):
         kind, word = part.lastgroup, part[0]
@@ -78,7 +78,7 @@ def python_of(text):
 
 
 def counted(path, content):
-    """What of a file counts."""
+    """The part of a file that a digest is made of."""
     text = content.decode("utf-8", errors="replace")
     if path.endswith(CODE):
         return code_of(text)
@@ -99,7 +99,7 @@ class Tree:
 
     def __init__(self, root):
         self.root, self.kept = root, {}
-        try:  # what git leaves out of a sparse checkout, and what it knows
+        try:  # the files that git knows, and those that a sparse checkout leaves out
             lines = git(root, "ls-files", "-t", "-z").decode().split("\0")
             if os.path.realpath(git(root, "rev-parse", "--show-toplevel").decode().strip()) != os.path.realpath(root):
                 raise OSError("another repository is around this folder")
@@ -113,7 +113,7 @@ class Tree:
         return [folder + name for name in os.listdir(place) if name.endswith(SOURCES)] if os.path.isdir(place) else []
 
     def lacks(self, source):
-        """Whether a source is not here because of the kind of checkout, and not because the project has it no more."""
+        """Whether this checkout leaves the source out, although the project has it."""
         if any(name == source or (source.endswith("/") and os.path.dirname(name) + "/" == source) for name in self.left_out):
             return True
         return self.known is None and not os.path.exists(os.path.join(self.root, source))
@@ -275,10 +275,10 @@ def take(index, path, tree_at):
             if sorted(names) != sorted(values):
                 raise ValueError(f"row {id_} has values of {', '.join(names)}, and the file those of {', '.join(values)}")
             for value in row["values"]:
-                measured = values[value.get("of", "")]  # one of each run, or why there is none
+                measured = values[value.get("of", "")]  # a number of each run, or a text that says why there is none
                 ends = measured if isinstance(measured, str) else [float(f"{end(measured):.6g}") for end in (min, max)]
                 value["value"] = ends
-            row.pop("note", None)  # it told of what was measured before
+            row.pop("note", None)  # the note is about the values measured before
             row.update(machine=machine, date=part["date"], commit=commit[:8], sheets=[os.path.basename(path)])
             row["digest"] = digest(index, row, tree_at(commit))
             taken.append(id_)

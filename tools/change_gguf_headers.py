@@ -100,7 +100,7 @@ def changes_of(header):
     it, but the meaning is clear)."""
     data = header.data
     kinds = {f"type of {name}" for name, *_ in header.tensors}
-    last = f"type of {header.tensors[-1][0]}"  # shorter, it leaves bytes behind, which nobody minds
+    last = f"type of {header.tensors[-1][0]}"  # a type of fewer bytes leaves bytes unused, which both programs accept
     for what, at, form in header.fields:
         size = struct.calcsize("<" + form)
         old = struct.unpack_from("<" + form, data, at)[0]
@@ -153,7 +153,7 @@ def changes_of(header):
 
 
 def computed(cli, path, scratch):
-    """The logits' bytes, or the sentence, or "BROKEN ..."."""
+    """The logits' bytes, the sentence of a refusal, or "BROKEN ..." if the program crashed or hung."""
     out = scratch / "logits.safetensors"
     out.unlink(missing_ok=True)
     try:

@@ -159,7 +159,7 @@ ADDED |= {
     "tie_weights": [True], "weight_mapping": [{"a": "b"}], "base_model_tp_plan": [{"layers.*.q_proj": "colwise"}], "loss_type": ["x"],
     "rope_parameters": [None, [], "linear"], "use_parallel_residuals": [True], "sinks": [True], "gated_attention": [True],
 }
-# Values of a RoPE scaling's keys that no other line tries.
+# RoPE scalings beside those that the families' own keys give.
 SCALINGS = [
     {"rope_type": "yarn", "factor": 2.0, "beta_fast": 16, "beta_slow": 2}, {"rope_type": "yarn", "factor": 0.5},
     {"rope_type": "yarn", "factor": 4.0, "mscale": 1.0, "mscale_all_dim": 0.5}, {"rope_type": "yarn", "factor": 4.0, "attention_factor": 0.8},
@@ -322,7 +322,8 @@ def library(folder, prompt):
 
 
 def method_of(model):
-    """What the library does: attend to everything, or to what the model's indexers choose. model: a folder or a file."""
+    """The method that does what the library does: attends to everything, or to what the model's indexers choose.
+    model: a folder or a file."""
     if not model.is_dir():
         return "full"
     kind = json.loads((model / "config.json").read_text()).get("model_type")
@@ -330,7 +331,7 @@ def method_of(model):
 
 
 def kvscope(cli, folder, prompt_file, scratch):
-    """Likewise. The text of a refusal, or "BROKEN ..."."""
+    """KVScope's logits, as `library` gives the library's; or the text of a refusal, or "BROKEN ..."."""
     out = scratch / "logits.safetensors"
     out.unlink(missing_ok=True)
     done = subprocess.run([str(cli), "run", "--model", str(folder), "--prompt-ids", str(prompt_file), "--method", method_of(folder),

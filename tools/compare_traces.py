@@ -38,7 +38,7 @@ SMALL = {
     "warmup_tokens": "200", "init_tokens": "16", "local_tokens": "64", "topk_blocks": "3", "cached_blocks": "6",
     "repr_topk": "2", "prefill_chunk": "128", "stabilizers": "24", "local_len": "12",
 }
-# What a method does when it is asked to: the mode "other" sets those of these that it declares.
+# Choices that differ from the defaults. The mode "other" sets those that the method declares.
 OTHER = {
     "prefetch_layers": "1", "group": "per_query_head", "groups": "head",
     "lag": "0", "lse": "compressed", "digest": "bounds", "offload_layer0": "false", "pooling": "avg",
@@ -51,7 +51,7 @@ MODES = {
     "offloaded": [],
     "oracle": ["--oracle"],
     "other": [],
-    "sparse": [],  # only methods that read prompts in another way too
+    "sparse": [],  # for methods that can also read prompts sparsely
 }
 SPARSE = {"prefill": "sparse", "exc_block": "96"}
 
@@ -118,7 +118,7 @@ def record(arguments):
             command += [part for file in files for part in ("--prompt-file", file)] + arguments.argument
             done = subprocess.run(command, capture_output=True, text=True)
             if done.returncode != 0:
-                # A refusal is a result too. A program that dies is none.
+                # A refusal is kept as a result. A program that crashed ends the comparison.
                 if done.returncode < 0 or done.returncode > 2:
                     fail(f"{' '.join(command)}\nended with status {done.returncode}: {done.stderr}")
                 with open(f"{name}.refusal", "w", encoding="utf-8") as file:
@@ -157,7 +157,7 @@ SOURCES = {
 }
 KERNELS = ("SELECT run_id, step, layer, name, count(*) AS kernels FROM v_kernel GROUP BY run_id, step, layer, name "
            "ORDER BY run_id, step, layer, name")
-# Of the writer, not of the run.
+# Keys that describe the writer and differ between two recordings of the same run.
 WRITER = {"created_utc", "program", "writer_busy_ns", "heartbeat_ms"}
 
 

@@ -41,7 +41,7 @@ def main():
     def check(header):
         folder = os.path.dirname(header)
         while folder and folder not in folders:
-            # The tests' headers lie beside their files; a folder of headers alone is compiled as the one above it.
+            # A header is compiled with the flags of its folder's files. A folder without such files takes those of the folder above.
             folder = os.path.dirname(folder)
         if not folder:
             return header, None, ""

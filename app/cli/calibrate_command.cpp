@@ -185,7 +185,10 @@ Command addCalibrate(Options& program) {
     arguments->options.training.farBlocks = 0;
     Options command = program.command("calibrate", "Learn what SparDA, Locret, Double Sparsity and AsyncTLS need "
                                                    "to know about a model; base weights do not change");
-    command.add("--model", arguments->model, "Folder, .safetensors or .gguf file, or embedded model").showsDefault();
+    command
+        .add("--model", arguments->model,
+             "Hugging Face folder, .safetensors or .gguf file, or an embedded model (nosa-tiny)")
+        .showsDefault();
     command
         .add("--what", arguments->what,
              "forecast (SparDA), retaining (Locret), channels (Double "
@@ -211,13 +214,18 @@ Command addCalibrate(Options& program) {
         .showsDefault();
     command.add("--steps", arguments->options.training.steps, "Training steps").range(1, 1 << 24).showsDefault();
     command.add("--batch", arguments->options.training.batch, "Queries of one step").range(1, 1 << 20).showsDefault();
-    command.add("--learning-rate", arguments->options.training.learningRate, "AdamW, constant")
+    command
+        .add("--learning-rate", arguments->options.training.learningRate,
+             "Learning rate of AdamW, the same in every step")
         .positive()
         .showsDefault();
-    command.add("--seed", arguments->options.training.seed, "Of the order of training").showsDefault();
-    command.add("--threads", arguments->options.training.threads, "0: all cores").range(0, 4096).showsDefault();
+    command.add("--seed", arguments->options.training.seed, "Seed of the order in which texts are learned")
+        .showsDefault();
+    command.add("--threads", arguments->options.training.threads, "CPU threads; 0: all cores")
+        .range(0, 4096)
+        .showsDefault();
     command.add("-o,--output", arguments->folder, "Folder for the files; default: the model's own");
-    command.flag("--json", arguments->json, "One JSON document");
+    command.flag("--json", arguments->json, "Print one JSON document");
     return [arguments, command] { return calibrateModel(*arguments, command); };
 }
 

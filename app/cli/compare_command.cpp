@@ -66,7 +66,7 @@ std::vector<RunSample> load(const Side& side, LongAction& action, double from) {
         for (const RunSample& sample : samples)
             if (sample.run.runId == run && std::filesystem::equivalent(sample.path, reader.path(), ignored))
                 throw Error(ErrorKind::BadInput, fmt::format("run {} of {} is given twice", run, reader.path()),
-                            "a run is no repeat of itself: name each one once");
+                            "a run is not a repeat of itself: name each run once");
         const double at = from + 0.5 * double(samples.size()) / count;
         samples.push_back(loadRunSample(reader, run, action.stopping(at, at + 0.5 / count)));
     };
@@ -234,7 +234,7 @@ int run(const CompareArguments& arguments) {
 Command addCompare(Options& program) {
     auto arguments = std::make_shared<CompareArguments>();
     Options sub = program.command(
-        "compare", "Verdict on two runs: is B slower than A, beyond noise? Exit status 3: slower than --fail-over "
+        "compare", "Judge two runs: is B slower than A, beyond noise? Exit status 3: slower than --fail-over "
                    "beyond noise; 4: not comparable");
     sub.add("a", arguments->a.file, "The .kvtrace file to compare with").required();
     sub.add("b", arguments->b.file, "The .kvtrace file to judge; may be the same one").required();
@@ -244,8 +244,10 @@ Command addCompare(Options& program) {
     sub.add("--also-b", arguments->b.more, "Another trace whose last run repeats B; repeatable");
     sub.add("--fail-over", arguments->failOver,
             "Exit with status 3 if B takes more time per step than this, beyond noise, e.g. 3%");
-    sub.add("--confidence", arguments->confidence, "Of the intervals, in percent").range(50.0, 99.9).showsDefault();
-    sub.add("--seed", arguments->seed, "Of the resampling; the same one gives the same numbers").showsDefault();
+    sub.add("--confidence", arguments->confidence, "Confidence of the intervals in percent")
+        .range(50.0, 99.9)
+        .showsDefault();
+    sub.add("--seed", arguments->seed, "Seed of the resampling; the same seed gives the same numbers").showsDefault();
     sub.add("--differences", arguments->differences,
             "Also write which blocks the first runs of A and B select differently, with their scores' gaps, as .csv "
             "or .jsonl");

@@ -20,8 +20,11 @@ void remarkOnShape(const ServingArguments& arguments, const serve::ServiceCosts&
 }
 
 void addModelOptions(Options& sub, EngineArguments& arguments) {
-    sub.add("--model", arguments.model, "Folder with config.json, or GGUF file").showsDefault();
-    sub.add("--calibration", arguments.calibration, "Folder with what was learned beside the model");
+    sub.add("--model", arguments.model,
+            "Hugging Face folder, .safetensors or .gguf file, or an embedded model (nosa-tiny)")
+        .showsDefault();
+    sub.add("--calibration", arguments.calibration,
+            "Folder with what kvscope-cli calibrate wrote; default: the model's own folder");
     sub.add("--method", arguments.method, "Attention method; methods --json says which serve").showsDefault();
     sub.add("--set", arguments.settings, "A parameter of the method, key=value");
     sub.add("--backend", arguments.backend, "cpu or cuda").showsDefault();
@@ -29,7 +32,7 @@ void addModelOptions(Options& sub, EngineArguments& arguments) {
     sub.add("--planted", arguments.planted,
             "Draw selections of these localities, as for random weights: nosa-tiny, or a list for the layers, 0.9,0.95")
         .valueName("LIST");
-    sub.add("--threads", arguments.threads, "Threads of the CPU backend; default: all cores").range(1, 1024);
+    sub.add("--threads", arguments.threads, "CPU threads; default: all cores").range(1, 1024);
 }
 
 serve::EngineOptions engineOf(const EngineArguments& arguments, const ServingChoices& choices) {

@@ -250,11 +250,13 @@ int run(EvalArguments& arguments, const Options& command) {
 Command addEval(Options& program) {
     auto arguments = std::make_shared<EvalArguments>();
     EvalOptions& options = arguments->options;
-    Options sub = program.command("eval", "Quality and cost of methods: needles found by depth, perplexity against "
-                                          "full attention, what the selection holds of the attention, tokens/s");
+    Options sub =
+        program.command("eval", "Measure quality and cost of methods: needles found by depth, perplexity against "
+                                "full attention, what the selection holds of the attention, tokens/s");
     sub.add("--calibration", arguments->calibration,
             "Folder with what kvscope-cli calibrate wrote; default: the model's own folder");
-    sub.add("--model", arguments->model, "Hugging Face folder, .safetensors file, or an embedded model (nosa-tiny)")
+    sub.add("--model", arguments->model,
+            "Hugging Face folder, .safetensors or .gguf file, or an embedded model (nosa-tiny)")
         .showsDefault();
     sub.add("--methods", arguments->methods, "e.g. full,nosa,infllmv2; all, the default: every one that the model has")
         .commaSeparated();
@@ -290,7 +292,8 @@ Command addEval(Options& program) {
         .oneOf({"f32", "bf16", "fp8", "int8", "int4"});
     sub.add("--link", arguments->link, "Modelled link: pcie4, pcie5 or GB/s").showsDefault();
     sub.add("--threads", options.threads, "CPU threads; 0: all cores").range(0, 4096).showsDefault();
-    sub.add("--seed", options.seed, "Of the first needle prompt; the others follow").showsDefault();
+    sub.add("--seed", options.seed, "Seed of the first needle prompt; each further prompt has the next number")
+        .showsDefault();
     sub.add("-o,--output", arguments->folder,
             "Folder for eval.json, eval.csv and the chart eval.svg; rows that it holds already are not "
             "measured again");

@@ -250,7 +250,7 @@ EvalFolder::EvalFolder(std::string folder, Json document) : folder_(std::move(fo
     if (!fs::exists(path, failed)) return;
     Json earlier = Json::parse(readTextFile(path.string(), "the evaluation"), nullptr, false);
     if (!earlier.is_object() || !earlier.contains("rows") || !earlier["rows"].is_array())
-        throw Error(ErrorKind::BadInput, fmt::format("{} is no evaluation", path.string()),
+        throw Error(ErrorKind::BadInput, fmt::format("{} is not an evaluation", path.string()),
                     "move it away, or choose another folder with -o");
     Json rows = std::move(earlier["rows"]);
     earlier["rows"] = Json::array();

@@ -55,7 +55,7 @@ int run(const ExportArguments& arguments) {
         try {
             result = write(arguments, out, {});
         } catch (const Error&) {
-            if (outputFailure() != 0) return 1; // which says so
+            if (outputFailure() != 0) return 1; // statusAfterOutput() tells the user
             throw;
         }
     } else {

@@ -19,7 +19,7 @@ FinishedPoints::FinishedPoints(const std::string& file, const Json& settings) : 
     if (file.empty()) return;
     std::error_code none;
     if (std::filesystem::exists(file, none) && !std::filesystem::is_regular_file(file, none))
-        throw Error(ErrorKind::BadInput, fmt::format("'{}' is no file that can be kept", file),
+        throw Error(ErrorKind::BadInput, fmt::format("points cannot be kept in '{}'", file),
                     "give --resume the name of a file");
     const bool there = std::filesystem::exists(file, none) && std::filesystem::file_size(file, none) > 0;
     if (there) {
@@ -34,7 +34,7 @@ FinishedPoints::FinishedPoints(const std::string& file, const Json& settings) : 
 
 void FinishedPoints::read(std::istream& in, const Json& settings) {
     const auto refuse = [&](int number) {
-        throw Error(ErrorKind::BadInput, fmt::format("line {} of '{}' is no point of a search", number, file_),
+        throw Error(ErrorKind::BadInput, fmt::format("line {} of '{}' is not a point of a search", number, file_),
                     "give --resume the file of an earlier search, or one that does not exist");
     };
     std::string line;

@@ -52,10 +52,11 @@ void refuseUseless(const Options& given) {
                                "--needles", "--needle-depth", "--prompt-document", "--chat", "--system",
                                "--prompt-seed", "--batch", "--ignore-eos", "--logits", "--oracle", "--verify"})
         if (given.has(option))
-            throw Error(ErrorKind::BadInput,
-                        fmt::format("{} is not of a fork, which has the prompt of the recorded run and ends as it does",
-                                    option),
-                        "leave it out, or leave out --fork");
+            throw Error(
+                ErrorKind::BadInput,
+                fmt::format("{} has no effect on a fork, which has the recorded run's prompt and ends as that run does",
+                            option),
+                "leave it out, or leave out --fork");
     if (!given.has("--trace"))
         throw Error(ErrorKind::BadInput, "a fork is recorded, so that it can be compared",
                     "name the trace with --trace; the recorded run's own trace gets the fork alone");

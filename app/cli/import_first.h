@@ -1,5 +1,5 @@
-// Files of other tools open like traces; their conversion may take a while, so it happens here, with progress and
-// Ctrl-C.
+// Converts files of other tools before a command opens them, because a conversion may take a while and here shows its
+// progress and can be stopped by Ctrl-C.
 #pragma once
 
 #include <string>

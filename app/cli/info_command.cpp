@@ -280,7 +280,8 @@ Json describeRun(const TraceReader& reader, const RunRow& run, const Progress& p
              {"device_slots", run.deviceSlots == 0 ? known(Known::Hits, 0) : Json(run.deviceSlots)},
              {"budget_blocks", run.budgetBlocks},
              {"block_bytes", run.blockBytes},
-             {"steps", s.decodeSteps}, // reading the prompt is none, nor are a server's other iterations
+             // Without the prompt, which is no step, and without a server's iterations that decode nothing.
+             {"steps", s.decodeSteps},
              // a serving run reads its prompts in iterations, which are no steps
              {"prompt_tokens", run.serves() ? Json() : Json(s.promptTokens)},
              {"decode_steps", s.decodeSteps},
@@ -324,6 +325,10 @@ Json describeRun(const TraceReader& reader, const RunRow& run, const Progress& p
                                       {"verdict", nameOf(answer.verdict)}});
     }
     if (const std::string& fork = run.metaOr(run_meta::kFork); !fork.empty()) out["fork"] = recordedJson(fork);
+    if (run.prompts.inPieces()) {
+        out["mixed_steps"] = s.mixedSteps;
+        out["prompt_steps"] = s.promptSteps;
+    }
     if (run.knows != Knowledge::everything()) out["not_known"] = run.knows.list(true);
     if (const auto serving = summarizeServing(reader, run.runId)) out["serving"] = servingJson(*serving);
     if (const auto traffic = pcieTraffic(reader, run.runId)) addPcieTraffic(*traffic, out);
@@ -336,7 +341,7 @@ Json describeRun(const TraceReader& reader, const RunRow& run, const Progress& p
     if (const auto lost = lostPmSamples(reader, run.runId)) out["lost_pm_samples"] = *lost;
     out["components"] = known(Known::StageTimes, Json::array());
     for (const ComponentShare& part : s.components) {
-        if (!run.knows.has(Known::StageTimes)) break; // all of a step would be called other than its stages
+        if (!run.knows.has(Known::StageTimes)) break; // without stage times all of a step would count as `other`
         out["components"].push_back({{"phase", nameOf(part.phase)},
                                      {"component", part.component},
                                      {"ms", double(part.totalNs) / 1e6},
@@ -411,10 +416,9 @@ void printText(const Json& object, int indent) {
 void refuseVainInfo(const Options& given, bool trace) {
     for (const char* option : {"--context", "--batch"})
         if (trace && given.has(option))
-            throw Error(
-                ErrorKind::BadInput,
-                fmt::format("{} has no effect on a trace: it is what the memory of a model is shown for", option),
-                "leave it out, or name a model");
+            throw Error(ErrorKind::BadInput,
+                        fmt::format("{} has no effect on a trace: it is about the memory that a model needs", option),
+                        "leave it out, or name a model");
     if (!trace && given.has("--count-cold"))
         throw Error(ErrorKind::BadInput, "--count-cold has no effect on a model: only recorded runs have cold steps",
                     "leave it out, or name a trace");
@@ -435,8 +439,8 @@ int run(const InfoArguments& arguments, const Options& given) {
         return listFolder(arguments.subject, arguments.depth, arguments.json);
     }
     if (given.has("--depth"))
-        throw Error(ErrorKind::BadInput, "--depth has no effect here: it is of a folder of traces",
-                    "leave it out, or name a folder that is no model's");
+        throw Error(ErrorKind::BadInput, "--depth has no effect here: it is for a folder of traces",
+                    "leave it out, or name a folder that is not a model's");
     const bool trace = looksLikeTrace(arguments.subject);
     refuseVainInfo(given, trace);
     const Json out = trace ? describeTrace(arguments.subject) : describeModel(arguments);
@@ -459,7 +463,7 @@ Command addInfo(Options& program) {
         .required();
     sub.add("--context", arguments->context, "Tokens of a sequence the memory is shown for; 0: the model's context")
         .range(0, 1 << 24);
-    sub.add("--batch", arguments->batch, "Sequences the memory is shown for").range(1, 256);
+    sub.add("--batch", arguments->batch, "Sequences for which the memory is shown").range(1, 256);
     sub.add("--depth", arguments->depth, "Levels of subfolders whose traces are listed too").range(0, kDeepestFolder);
     addColdOption(sub);
     sub.flag("--json", arguments->json, "Print one JSON document");

@@ -217,7 +217,8 @@ int run(const InsightsArguments& arguments) {
 
 Command addInsights(Options& program) {
     auto arguments = std::make_shared<InsightsArguments>();
-    Options sub = program.command("insights", "What a recorded run says about itself: exposed transfers, findings");
+    Options sub =
+        program.command("insights", "Show what a recorded run waits for: exposed transfers, and findings with advice");
     sub.add("trace", arguments->trace, "The .kvtrace file").required();
     sub.add("--run", arguments->run, "Run of the trace; default: the last").range(1, 255);
     sub.flag("--no-replay", arguments->noReplay, "Leave out findings that replay the cache (faster)");

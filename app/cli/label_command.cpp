@@ -80,16 +80,16 @@ int run(const LabelArguments& arguments, const Options& given) {
 Command addLabel(Options& program) {
     auto arguments = std::make_shared<LabelArguments>();
     Options sub =
-        program.command("label", "Rename, note, tag or pin a run of a trace; without a change, say its labels");
+        program.command("label", "Rename, note, tag or pin a run of a trace; without a change, print its labels");
     sub.add("trace", arguments->trace, "The .kvtrace file, which is changed").required();
     sub.add("--run", arguments->run, "Run of the trace; default: the last").range(1, 255);
-    sub.addWords("--name", arguments->name, "How the run is called everywhere from now on; '' gives back its own name");
+    sub.addWords("--name", arguments->name, "Name of the run from now on; '' gives it back the recorded name");
     sub.addWords("--note", arguments->note, "A note; '' removes it");
     sub.add("--tag", arguments->tags, "Add this tag; repeatable").repeatable();
     sub.add("--untag", arguments->untags, "Take this tag away; repeatable").repeatable();
     const Option pin =
         sub.flag("--pin", arguments->pin, "Pin the run: the list of its folder (info FOLDER) begins with it");
-    sub.flag("--unpin", arguments->unpin, "No longer").excludes(pin);
+    sub.flag("--unpin", arguments->unpin, "Unpin the run").excludes(pin);
     sub.flag("--clear", arguments->clear, "Take away all labels before the others are set");
     sub.flag("--json", arguments->json, "Print one JSON document");
     return [arguments, sub] { return run(*arguments, sub); };

@@ -15,14 +15,14 @@
 
 namespace kvscope::cli {
 
-/// What a rate has to keep, as `simulate` and `load` are told it.
+/// The bounds that a rate must keep, as the options of `simulate` and `load` give them.
 struct CapacityArguments {
     std::string rule = "mean-queue";
     double queueSeconds = 2, attainment = 0.9;
 };
 /// Declares --rule, --queue and --attainment.
 void addCapacityOptions(Options& command, CapacityArguments& arguments);
-/// @throws Error(BadInput) for a bound that the rule does not have
+/// Refuses bounds that the rule does not use. @throws Error(BadInput) naming the option
 void refuseVainCapacity(const Options& command, const CapacityArguments& arguments);
 serve::CapacityOptions capacityOf(const CapacityArguments& arguments);
 
@@ -31,7 +31,7 @@ struct LadderArguments {
     std::string rungs, resume;
     int seeds = 1;
     bool search = false;
-    bool searchEngine = false; // search every rung with the engine too, with all seeds
+    bool searchEngine = false; // also searches every rung with the engine, with all seeds
 };
 /// Declares --rungs and --resume. search: the option --search, which --rungs needs. @return the option --rungs
 Option addLadderOptions(Options& command, LadderArguments& arguments, const char* help, const Option& search);

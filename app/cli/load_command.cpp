@@ -69,7 +69,8 @@ void writeCosts(const LoadArguments& arguments, const CostFit& fit, const CostTa
     table.method = arguments.method;
     std::vector<std::string> keys = fit.fittedKeys(options);
     if (arguments.method == "full" && std::find(keys.begin(), keys.end(), "decode_us_per_ktoken") != keys.end()) {
-        table.costs.fullUsPerKtoken = table.costs.decodeUsPerKtoken; // this is what full attention reads
+        // The method is full attention, so what its context costs is what full attention costs.
+        table.costs.fullUsPerKtoken = table.costs.decodeUsPerKtoken;
         keys.emplace_back("full_us_per_ktoken");
     }
     for (std::string& key : keys)

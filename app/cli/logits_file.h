@@ -1,4 +1,4 @@
-// What a run computed, for a comparison with another program: the logits of every step as a safetensors file.
+// Writes the logits of every step of a run as a safetensors file, to be compared with those of another program.
 #pragma once
 
 #include "core/session/decode_session.h"
@@ -12,7 +12,8 @@ namespace kvscope::cli {
 
 class LogitsFile {
 public:
-    /// @throws Error(Storage) when the file's folder cannot be written to: better now than after a long run
+    /// Opens the file. @throws Error(Storage) if the file's folder cannot be written to; a long run learns of it before
+    /// it begins
     LogitsFile(std::string path, std::size_t sequences, int vocab);
 
     /// Takes the logits of the step just done, of each sequence that was part of it, to disk: a long run has more of

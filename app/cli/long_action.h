@@ -18,11 +18,11 @@ enum class Prints : bool { Text, Document };
 /// line every ten seconds and JSON documents, which programs ask for, have none.
 std::optional<std::chrono::milliseconds> pauseOfLines(const char* wanted, Prints prints);
 
-/// What the command prints, for all its actions. Call it before the first.
+/// Says what the command prints. It holds for all of the command's actions; call it before the first one.
 void commandPrints(Prints what);
 
-/// Sets what the program adds to its last sentence when standard output could not take all text: what is true all the
-/// same, such as "the recording went on to its end".
+/// Sets what the program adds to its last sentence when standard output could not take all text: what succeeded
+/// nevertheless, such as "the recording went on to its end".
 void setCommandRemark(std::string remark);
 const std::string& commandRemark();
 

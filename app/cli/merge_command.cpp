@@ -27,7 +27,7 @@ std::string clockText(const MergedRun& run) {
         return fmt::format(", its clock is the reference, {:+.6f} ms", double(run.addedNs) / 1e6);
     return fmt::format(
         ", clock {:+.6f} ms by {}, error {:.6f} ms{}", double(run.addedNs) / 1e6, run.clock, double(run.errorNs) / 1e6,
-        run.clock == "utc"      ? " of the readings; how far UTC of two machines is apart nobody knows"
+        run.clock == "utc"      ? " of the readings; how far UTC of two machines is apart is not known"
         : run.errorNs > 100'000 ? ": the order of what happened on this rank and on others is not certain"
                                 : "");
 }

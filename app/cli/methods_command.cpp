@@ -59,7 +59,7 @@ void printJson(std::span<const MethodEntry> chosen) {
         }
         if (!method.denoisingParameters.empty() || !method.canvasParameters.empty())
             for (const Backend backend : {Backend::Cpu, Backend::Cuda}) {
-                const DenoisingReach reach = denoisingReach(method, backend);
+                const DenoisingReach reach = denoisingReach(method);
                 entry["denoises_on"][nameOf(backend)] = {
                     {"blocks", reach.blocks}, {"canvases", reach.canvases}, {"prefix_on_host", reach.prefixOnHost}};
             }

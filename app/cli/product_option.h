@@ -12,13 +12,13 @@ namespace kvscope::cli {
 
 void addProductOption(Options& command, std::string& products);
 
-/// Sets what all sessions of this process choose by. recorded: the table of the recorded run that goes on or is run
-/// again, which counts where the option is not given; or empty. Call this before a session begins. @throws
+/// Sets the table by which all sessions of this process choose. recorded: the table of the recorded run that goes on or
+/// is run again, used where the option is not given; may be empty. Call this before a session begins. @throws
 /// Error(BadInput) where the option is given for the CPU
 void chooseProducts(const std::string& products, Backend backend, std::string_view recorded = {});
 
-/// Says on standard error, after a session has begun, that measured products could not be used, or that the recorded
-/// run's were others.
+/// After a session has begun: says on standard error that measured products could not be used, or that the recorded run
+/// used others.
 void remarkOnProducts(std::string_view recorded = {});
 
 } // namespace kvscope::cli

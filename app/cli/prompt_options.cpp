@@ -27,7 +27,7 @@ std::vector<std::vector<std::int32_t>> readIds(const std::string& path) {
     const auto sequence = [&](const nlohmann::json& list) {
         std::vector<std::int32_t> ids;
         for (const auto& id : list) {
-            if (!id.is_number_integer() || id < 0 || id > INT32_MAX) throw wrong("a token id is no whole number");
+            if (!id.is_number_integer() || id < 0 || id > INT32_MAX) throw wrong("a token id is not a whole number");
             ids.push_back(id.get<std::int32_t>());
         }
         return ids;

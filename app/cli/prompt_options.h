@@ -34,8 +34,9 @@ std::pair<std::string, int> splitRun(const std::string& subject);
 void addPromptOptions(Options& command, PromptArguments& arguments);
 
 /// Token ids per sequence, repeated to `batch` sequences when it is larger. Built-in needle prompts get another seed
-/// for each sequence. @throws Error(BadInput) when there is not exactly one kind of prompt, or a file is wrong
+/// for each sequence.
 /// needles: gets the facts that the prompts hide, where their source knows them; null: nobody asks.
+/// @throws Error(BadInput) when there is not exactly one kind of prompt, or a file is wrong
 std::vector<std::vector<std::int32_t>> readPrompts(const PromptArguments& arguments, const Model& model, int batch,
                                                    std::vector<NeedlePlace>* needles = nullptr);
 

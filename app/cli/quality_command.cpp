@@ -70,7 +70,7 @@ CellSettings moreSettings(const QualityArguments& arguments) {
     for (const auto& setting : more) {
         const std::string& key = setting.first;
         if (key == "budget" || key == "strategy")
-            throw Error(ErrorKind::BadInput, fmt::format("--set {} is what the cells differ in", key),
+            throw Error(ErrorKind::BadInput, fmt::format("--set {} has no effect: the cells differ in it", key),
                         key == "budget" ? "use --budgets" : "use --pace");
         if (std::none_of(arguments.methods.begin(), arguments.methods.end(),
                          [&](const std::string& name) { return hasParameter(findMethod(name), key); }))
@@ -200,7 +200,7 @@ Json documentOf(const QualityArguments& arguments, const Json& settings, const s
         return qualityDocument(settings, cells, bounds, {arguments.prompts, arguments.boundBlocks, arguments.batch},
                                finished);
     } catch (const Json::exception&) {
-        throw Error(ErrorKind::BadInput, fmt::format("a batch in {} lacks what a batch has", arguments.resume),
+        throw Error(ErrorKind::BadInput, fmt::format("a batch in {} is not complete", arguments.resume),
                     "give --resume another file");
     }
 }
@@ -264,9 +264,11 @@ int run(QualityArguments& arguments, const Options& command) {
 Command addQuality(Options& program) {
     auto arguments = std::make_shared<QualityArguments>();
     Options sub = program.command(
-        "quality", "How well a block-diffusion model answers under sparse methods: needles with intervals, agreement "
-                   "with dense text, density, and a bound on perplexity");
-    sub.add("--model", arguments->model, "Hugging Face folder, .safetensors file, or losa-tiny").showsDefault();
+        "quality",
+        "Measure how well a block-diffusion model answers under sparse methods: needles with intervals, agreement "
+        "with dense text, density, and a bound on perplexity");
+    sub.add("--model", arguments->model, "Hugging Face folder, .safetensors file, or an embedded model (losa-tiny)")
+        .showsDefault();
     sub.add("--tasks", arguments->tasks, "passkey, keys4, keys16").commaSeparated().showsDefault();
     sub.add("--contexts", arguments->contexts, "Tokens of prompt and answer")
         .commaSeparated()
@@ -284,7 +286,7 @@ Command addQuality(Options& program) {
         .showsDefault();
     sub.add("--set", arguments->settings,
             "Parameter of the methods that have it, key=value; repeatable. The bound is measured without");
-    sub.add("--prompts", arguments->prompts, "Of each cell; 0: no needles").range(0, 100'000).showsDefault();
+    sub.add("--prompts", arguments->prompts, "Prompts of each cell; 0: no needles").range(0, 100'000).showsDefault();
     sub.add("--batch", arguments->batch, "Prompts, or blocks, that are decoded together").range(1, 256).showsDefault();
     sub.add("--bound-blocks", arguments->boundBlocks, "Blocks of the text for the bound on perplexity; 0: no bound")
         .range(0, 100'000)
@@ -295,12 +297,13 @@ Command addQuality(Options& program) {
     sub.add("--text", arguments->textFile, "Text file for the bound; default: the built-in document");
     sub.add("--backend", arguments->backend, "cpu or cuda").oneOf({"cpu", "cuda"}).showsDefault();
     sub.add("--threads", arguments->threads, "CPU threads; 0: all cores").range(0, 4096).showsDefault();
-    sub.add("--seed", arguments->seed, "Of the first prompt; the others follow").showsDefault();
+    sub.add("--seed", arguments->seed, "Seed of the first prompt; each further prompt has the next number")
+        .showsDefault();
     const Option resume =
         sub.add("--resume", arguments->resume, "Keep every batch in this file, and do not measure again what is there")
             .valueName("FILE");
     sub.add("--seconds", arguments->seconds, "Begin no batch after so many seconds").positive().needs(resume);
-    sub.flag("--json", arguments->json, "One JSON document");
+    sub.flag("--json", arguments->json, "Print one JSON document");
     return [arguments, sub] { return run(*arguments, sub); };
 }
 

@@ -277,7 +277,7 @@ void printLocality(const std::vector<LocalityProfile>& profiles) {
 std::vector<int> mergeFactors(const ReplayArguments& arguments, const SelectionTrace& trace) {
     if (arguments.blockSizes.empty()) return {1};
     if (arguments.blockSizes.size() > 1 && (arguments.curves || arguments.windows > 0))
-        throw Error(ErrorKind::BadInput, "--curves and --windows are of one block size", "give one --block-size");
+        throw Error(ErrorKind::BadInput, "--curves and --windows need a single block size", "give one --block-size");
     std::vector<int> factors;
     for (const int size : arguments.blockSizes) {
         if (size < trace.run.blockSize || trace.run.blockSize < 1 || size % trace.run.blockSize != 0)
@@ -337,7 +337,7 @@ CheckReport check(const ReplayArguments& arguments, const ReplayOptions& options
     const auto model = recordedModel(arguments, trace.run);
     std::vector<EngineCache> caches = cachesToCheck(arguments, options, trace);
     const std::string recorded = trace.cachePolicy.empty() ? "keep-selected" : trace.cachePolicy;
-    const auto known = replayPolicies(); // without lru-s: a recording does not hold what it goes by
+    const auto known = replayPolicies(); // without lru-s, which needs the worth of blocks: a recording does not hold it
     const bool hasControl = trace.run.deviceSlots > 0 &&
                             std::any_of(known.begin(), known.end(), [&](const auto& p) { return p.name == recorded; });
     if (hasControl) caches.insert(caches.begin(), {recorded, trace.run.deviceSlots, trace.link});
@@ -416,7 +416,8 @@ int run(const ReplayArguments& arguments) {
         throw Error(ErrorKind::BadInput, "the engine has no shared pools, so they cannot be checked",
                     fmt::format("leave out {} or --check", arguments.sharedPool ? "--shared-pool" : "--pool"));
     if (arguments.curves && arguments.devicePool())
-        throw Error(ErrorKind::BadInput, "curves are of pools of one layer and KV head",
+        throw Error(ErrorKind::BadInput,
+                    "--curves has no effect with --pool device: curves are for pools of one layer and KV head",
                     "give the sizes of a pool for the device with --cache-blocks");
     if (arguments.devicePool())
         for (const std::string& policy : arguments.policies) parseDevicePolicy(policy);

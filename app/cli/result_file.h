@@ -11,7 +11,8 @@ namespace kvscope::cli {
 /// for no file. @throws Error(Storage) saying why the file cannot be written
 void checkResultFile(const std::string& file);
 
-/// Writes the whole of the file, or leaves what was there. @throws Error(Storage) saying why it cannot be written
+/// Replaces the file as a whole; if that fails, the old file stays. @throws Error(Storage) saying why the file cannot
+/// be written
 void writeResultFile(const std::string& file, const std::function<void(std::ostream&)>& write);
 
 } // namespace kvscope::cli

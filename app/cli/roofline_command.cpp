@@ -262,6 +262,7 @@ Json toJson(const Recorded& recorded) {
              {"above_roof", comparison.aboveRoof},
              {"why", comparison.why}};
     out["predicted"]["parts_ms"] = parts(comparison.predicted.parts);
+    if (run.row.prompts.inPieces()) out["mixed_steps"] = run.mixedSteps;
     return out;
 }
 
@@ -452,7 +453,9 @@ Command addRoofline(Options& program) {
                                   "Predict decode throughput from bytes, operations and the link, and what limits it");
     const Option shape =
         sub.add("--shape", arguments->shape, "A published model shape, e.g. nosa-8b; an unknown name lists all");
-    const Option model = sub.add("--model", arguments->model, "Instead: a model's folder or name").excludes(shape);
+    const Option model =
+        sub.add("--model", arguments->model, "Folder or name of a model, in place of a published shape")
+            .excludes(shape);
     const Option trace = sub.add(
         "--trace", arguments->trace,
         "A recorded run, beside what is predicted for it; --measure first where the GPU table lacks its machine");

@@ -270,7 +270,7 @@ Command addRun(Options& program) {
     sub.add("--calibration", arguments->calibration,
             "Folder with what kvscope-cli calibrate wrote; default: the model's own folder");
     sub.add("--model", arguments->model,
-            "Hugging Face folder, .safetensors file, or an embedded model (nosa-tiny, losa-tiny)")
+            "Hugging Face folder, .safetensors or .gguf file, or an embedded model (nosa-tiny, losa-tiny)")
         .showsDefault();
     const Option fork =
         sub.add("--fork", arguments->fork,
@@ -325,7 +325,7 @@ Command addRun(Options& program) {
     addNameOption(sub, arguments->session.name, trace);
     sub.flag("--oracle", arguments->session.oracle, "Also measure the attention mass the selection captures (slow)");
     sub.flag("--verify", arguments->verify,
-             "Decode again unrecorded and without offloading: the tokens must be the same");
+             "Decode twice more, without recording and with every block resident: the tokens must be the same");
     sub.flag("--json", arguments->json, "Print one JSON document instead of text");
     return [arguments, sub] { return run(*arguments, sub); };
 }

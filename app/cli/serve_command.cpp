@@ -104,7 +104,7 @@ int runServe(const ServeArguments& arguments) {
     options.service.commentSeconds = arguments.benchmark ? 0 : arguments.comments;
     options.service.benchmark = arguments.benchmark;
     options.service.chatTokens = arguments.chatTokens;
-    if (!arguments.calibration.empty()) checkCalibration(arguments.calibration); // before anybody is promised an answer
+    if (!arguments.calibration.empty()) checkCalibration(arguments.calibration); // before the server listens
     if (!arguments.keyFile.empty()) options.service.keys = server::ApiKeys(arguments.keyFile);
     if (!server::isLoopback(arguments.host) && arguments.keyFile.empty())
         throw Error(ErrorKind::BadInput, fmt::format("{} can be reached from other machines", arguments.host),

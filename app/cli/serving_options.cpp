@@ -218,7 +218,7 @@ Option addServingOptions(Options& sub, ServingArguments& arguments, KnobOption k
     sub.add("--warm-up-seconds", arguments.warmUpSeconds, "Seconds before the window, at least")
         .range(0.0, 86400.0)
         .showsDefault();
-    sub.add("--seed", arguments.seed, "Of lengths and arrivals").showsDefault();
+    sub.add("--seed", arguments.seed, "Seed of lengths and arrivals").showsDefault();
     sub.flag("--json", arguments.json, "Print one JSON document");
     return rate;
 }

@@ -15,7 +15,7 @@ namespace kvscope::cli {
 
 struct ServingArguments {
     std::string workload, costs, deviceKv = "4G", hostKv = "64G", scratch = "2G", arrivals, slo, cap;
-    const char* knobOption = "--set"; // what gives the knobs
+    const char* knobOption = "--set"; // the option that gives knobs
     std::vector<std::string> knobs;
     std::vector<double> rates;
     double scale = 1, outputs = 1, spread = 0, warmUpSeconds = 60, burst = 1;
@@ -27,23 +27,23 @@ struct ServingArguments {
 /// Which option sets knobs: --set, or --knob where --set is the method's.
 enum class KnobOption : std::uint8_t { Set, Knob };
 
-/// @return the option --rate, for what excludes it
+/// Declares all of the options. @return the option --rate, which others exclude
 Option addServingOptions(Options& command, ServingArguments& arguments, KnobOption kind = KnobOption::Set);
 
-/// Declares those of the options that make an engine: knobs, costs and budgets.
+/// Declares the options that make an engine: knobs, costs and budgets.
 void addEngineOptions(Options& command, ServingArguments& arguments, KnobOption kind);
 
-/// Refuses options that say nothing of the workload that was named, such as --burst where arrivals are not bursty.
-/// @throws Error(BadInput) naming the option
+/// Refuses options that have no effect on the named workload, such as --burst where arrivals are not bursty. @throws
+/// Error(BadInput) naming the option
 void refuseVainWorkload(const Options& command, const ServingArguments& arguments);
 
 /// A table of costs, and which of its numbers are its own.
 struct CostTable {
     serve::ServiceCosts costs;
-    /// Keys whose numbers were measured or given by a person: the table's list `fitted`, and without that list all keys
-    /// whose numbers are no defaults.
+    /// Keys whose numbers were measured or given by a person: those of the table's list `fitted`, or, in a table
+    /// without that list, all keys whose numbers are not the defaults.
     std::vector<std::string> own;
-    std::string method;  // that was measured; empty: the table does not say
+    std::string method;  // method with which the table was measured; empty: the table does not say
     bool listed = false; // whether the table has a list `fitted`, so that all other numbers are defaults
 
     bool owns(std::string_view key) const;

@@ -1,5 +1,5 @@
-// Options of the form key=value: the parameters of a method (--set) and the knobs of the scheduler (--knob); and
-// amounts of memory.
+// Options of the form key=value, which are the parameters of a method (--set) and the knobs of the scheduler (--knob),
+// and options that are amounts of memory.
 #pragma once
 
 #include "core/session/option_text.h" // listedValues

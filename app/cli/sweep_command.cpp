@@ -209,7 +209,8 @@ Command addSweep(Options& program) {
         .repeatable();
     sub.add("--trace", arguments->trace, "Record into this .kvtrace file; an existing trace gets more runs").required();
     sub.flag("--overwrite", arguments->overwrite, "Replace the trace file");
-    sub.add("--model", arguments->model, "Hugging Face folder, .safetensors file, or an embedded model (nosa-tiny)")
+    sub.add("--model", arguments->model,
+            "Hugging Face folder, .safetensors or .gguf file, or an embedded model (nosa-tiny)")
         .showsDefault();
     sub.add("--calibration", arguments->calibration,
             "Folder with what kvscope-cli calibrate wrote; default: the model's own folder");

@@ -140,7 +140,8 @@ Command addTune(Options& program) {
     TuneRequest& request = arguments->request;
     Options sub = program.command("tune", "Choose method, budget and block size for a memory, a link and a load, and "
                                           "check the choice by running it");
-    sub.add("--model", arguments->model, "Hugging Face folder, .safetensors file, or an embedded model (nosa-tiny)")
+    sub.add("--model", arguments->model,
+            "Hugging Face folder, .safetensors or .gguf file, or an embedded model (nosa-tiny)")
         .showsDefault();
     sub.add("--calibration", arguments->calibration,
             "Folder with what kvscope-cli calibrate wrote; default: the model's own folder");
@@ -153,13 +154,15 @@ Command addTune(Options& program) {
         .showsDefault();
     sub.add("--context", arguments->size.tokens, "Tokens of each built-in prompt").range(16, 1 << 22).showsDefault();
     sub.add("--prompt-count", arguments->size.prompts, "Prompts of a built-in set").range(1, 10'000).showsDefault();
-    sub.add("--seed", arguments->size.seed, "Of the first built-in prompt; the others follow").showsDefault();
+    sub.add("--seed", arguments->size.seed,
+            "Seed of the first built-in prompt; each further prompt has the next number")
+        .showsDefault();
     sub.add("--decode-tokens", request.newTokens, "Generated for every prompt").range(2, 100'000).showsDefault();
     sub.add("--measure", arguments->measure,
-            "What the floor is of: answered, the share of prompts, or agreement, the share of tokens that full "
+            "The share that must reach the floor: answered, of the prompts, or agreement, of the tokens that full "
             "attention chooses too; default: answered where the set has answers")
         .oneOf({"answered", "agreement"});
-    sub.add("--floor", request.floor, "Least share that is good enough").range(0.0, 1.0).showsDefault();
+    sub.add("--floor", request.floor, "The share from which on answers are good enough").range(0.0, 1.0).showsDefault();
     sub.flag("--sure", request.sure, "The lower end of the share's 95 % interval must reach the floor");
     sub.add("--methods", request.grid.methods, "e.g. full,nosa,quest; all, the default: every one that the model has")
         .commaSeparated();

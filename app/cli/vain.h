@@ -10,8 +10,8 @@
 
 namespace kvscope::cli {
 
-/// Refuses these options where they are given and `vain` holds. why: behind "has no effect", e.g. "with --prompts 0"
-/// @throws Error(BadInput) naming the first of them
+/// Refuses these options where `vain` holds and they are given. why: stands behind "has no effect", e.g. "with
+/// --prompts 0". @throws Error(BadInput) naming the first of them
 void refuseVain(bool vain, const Options& command, std::initializer_list<const char*> options, const std::string& why);
 
 } // namespace kvscope::cli

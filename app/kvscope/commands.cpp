@@ -53,7 +53,7 @@ QSize parseSize(const std::string& text) {
     char end = 0;
     if (std::sscanf(text.c_str(), "%dx%d%c", &width, &height, &end) != 2 || width < 80 || height < 80 ||
         width > 16384 || height > 16384)
-        throw Error(ErrorKind::BadInput, "--size " + text + " is no picture size",
+        throw Error(ErrorKind::BadInput, "--size " + text + " is not a picture size",
                     "write WIDTHxHEIGHT, 80 to 16384 each, e.g. 1600x1000");
     return {width, height};
 }
@@ -80,7 +80,7 @@ void useOffscreenPlatform() {
     qInstallMessageHandler([](QtMsgType type, const QMessageLogContext&, const QString& text) {
         if (text.startsWith(QLatin1String("QThread::start: "))) {
             printErr("kvscope: {}\n", kNoThreads);
-            std::_Exit(1); // whoever waits for the thread is not asked
+            std::_Exit(1); // at once: the thread that waits for the new one would wait for ever
         }
         if (type == QtCriticalMsg || type == QtFatalMsg) printErr("kvscope: {}\n", text.toStdString());
     });

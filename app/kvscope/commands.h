@@ -30,7 +30,7 @@ struct FigureOptions {
     bool list = false, json = false;
 };
 
-/// Each makes the QApplication and returns the exit status. @throws kvscope::Error for the one-line message
+/// Each function makes the QApplication and returns the exit status. @throws kvscope::Error for the one-line message
 int runDesktop(int& argc, char** argv, const DesktopOptions& options);
 int runReport(int& argc, char** argv, const ReportOptions& options);
 int runRender(int& argc, char** argv, const RenderOptions& options);

@@ -35,7 +35,7 @@ int runProgram(int argc, char** argv) {
     const Option files =
         program.add("trace", desktop.files, "Traces to open: .kvtrace, Nsight Systems SQLite, trace-event JSON")
             .valueName("FILE");
-    program.add("--theme", desktop.theme, "Colours; without it as last time").oneOf({"light", "dark"});
+    program.add("--theme", desktop.theme, "Colours; default: those of the last time").oneOf({"light", "dark"});
     program.flag("--fresh", desktop.fresh, "Start without the last session and leave it untouched");
     program
         .flag("--again", desktop.again,

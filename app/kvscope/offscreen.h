@@ -8,8 +8,8 @@
 namespace kvscope::app {
 
 void nameApplication();
-/// Pictures and reports need no display, whatever the environment offers. Where Qt cannot start a thread that draws, it
-/// would wait for it for ever: from now on that ends the program with a sentence.
+/// Chooses the platform that needs no display, whatever the environment says. Where Qt cannot start a thread that
+/// draws, it would wait for that thread for ever: after this call the program ends with a sentence instead.
 void useOffscreenPlatform();
 QString absolute(const std::string& path);
 

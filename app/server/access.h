@@ -1,4 +1,4 @@
-// Who may ask: by the Host header of a request, and by keys.
+// Who may send requests: the Host header and the keys of a request decide.
 #pragma once
 
 #include <string>

@@ -70,7 +70,7 @@ void Connection::start() {
 }
 
 void Connection::turnAway() {
-    refuse(503, "there are as many connections as may be");
+    refuse(503, "too many connections are open");
     read();
 }
 

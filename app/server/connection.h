@@ -19,7 +19,7 @@ public:
     struct Owner {
         std::function<void(http::Request, const std::shared_ptr<Exchange>&)> handle;
         std::function<void(Exchange&)> gone;
-        // is told the status of an answer that the connection itself gives, and names it
+        // Called with the status of an answer that the connection itself gives; returns the answer's x-request-id.
         std::function<std::string(int)> answered;
     };
     Connection(asio::ip::tcp::socket socket, const Limits& limits, const Owner& owner);

@@ -25,8 +25,8 @@ struct EngineEvent {
     std::int64_t ns = 0; // of the steady clock
     std::int32_t token = 0;
     serve::Ending ending = serve::Ending::Length;
-    ErrorKind error = ErrorKind::BadInput; // of Refused and Failed
-    std::string message;                   // likewise, one sentence
+    ErrorKind error = ErrorKind::BadInput; // why, of Refused and Failed
+    std::string message;                   // the same in one sentence
 };
 
 /// How the engine stands between two iterations.
@@ -36,7 +36,7 @@ struct EngineGauges {
     std::int64_t workingSetBytes = 0, availableBytes = 0; // of the last plan
     serve::Amounts used;
     serve::Budget budget;
-    std::int64_t recorderDrops = 0; // records that the recorder of the run could not take; 0 where nothing is recorded
+    std::int64_t recorderDrops = 0; // records that the run's recorder had no room for; 0 where nothing is recorded
 };
 
 /// What one iteration did, and all events up to its end.
@@ -59,12 +59,12 @@ struct LoadedEngine {
     bool recordSteps = false;                      // with a sink: steps and selections too, at the level of the sink
     std::function<std::int64_t()> recorderDrops{}; // with a sink: how many records it could not take so far
 };
-/// Makes these, in the engine's thread. @throws as Engine does, and Error(Cancelled) after the stop
+/// Makes the model and the options, in the engine's thread. @throws as Engine does, and Error(Cancelled) after the stop
 using LoadEngine = std::function<LoadedEngine(const std::stop_token& stop)>;
 
 class EngineThread {
 public:
-    /// Is called in the engine's thread.
+    /// Called in the engine's thread.
     struct Listener {
         std::function<void(std::shared_ptr<const Model>, const std::string& backend)> ready;
         std::function<void(EngineBatch)> batch;
@@ -86,7 +86,7 @@ public:
 
 private:
     class Observer;
-    /// Done by the engine's thread between two iterations. The trace is null where nothing is recorded.
+    /// Runs in the engine's thread between two iterations. The trace is null where nothing is recorded.
     using Command = std::function<void(serve::Engine&, serve::ServingTrace*)>;
     void run(const LoadEngine& load, const std::stop_token& stop);
     void iterate(serve::Engine& engine, Observer& observer, const std::function<std::int64_t()>& recorderDrops,

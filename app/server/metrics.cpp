@@ -154,7 +154,7 @@ std::string Metrics::text(const std::string& model, std::size_t connections) con
     page.head("kvscope:http_answers_total", "counter", "Answers by status.");
     for (const auto& [status, count] : answers_)
         page.line("kvscope:http_answers_total", count, fmt::format("status=\"{}\"", status));
-    page.counter("kvscope:ignored_members_total", ignored_, "Members of request bodies that nobody knows.");
+    page.counter("kvscope:ignored_members_total", ignored_, "Unknown members of request bodies.");
     return page.out;
 }
 

@@ -31,7 +31,7 @@ struct ServiceOptions {
 /// The thread of the connections makes all calls.
 class Service {
 public:
-    /// What the program around the service does for it.
+    /// Functions that the program around the service provides.
     struct Around {
         std::function<void(serve::Submission, std::string kind)> submit; // kind: the request's class
         /// by: on whose behalf; empty: the answer is complete.
@@ -103,7 +103,7 @@ private:
     // requests that live, and the last that have ended
     std::unordered_map<serve::RequestId, std::unique_ptr<Entry>> entries_;
     std::deque<serve::RequestId> past_;
-    std::map<std::string, serve::RequestId> names_; // ours and the clients'
+    std::map<std::string, serve::RequestId> names_; // the names of requests, ours and those that clients gave
 };
 
 } // namespace kvscope::server

@@ -24,13 +24,13 @@ namespace {
 /// Why a value that must not be empty is refused: an empty file name, for example, would count as one that is left out.
 std::string whyEmpty(const std::string& text) { return text.empty() ? "the value is empty" : ""; }
 
-/// What the library says of a text that is no number names neither what is wrong nor what would be right. NaN is within
-/// every range.
+/// What the library says of a text that is not a number names neither what is wrong nor what would be right. NaN is
+/// within every range.
 template <std::floating_point Number> std::string whyNoNumber(const std::string& text) {
     char* end = nullptr;
     const double value = std::strtod(text.c_str(), &end);
-    if (text.empty() || *end != 0) return text + " is no number";
-    if (!std::isfinite(value)) return text + " is no finite number";
+    if (text.empty() || *end != 0) return text + " is not a number";
+    if (!std::isfinite(value)) return text + " is not a finite number";
     return std::abs(value) > double(std::numeric_limits<Number>::max()) ? text + " is too large" : "";
 }
 
@@ -61,7 +61,7 @@ template <std::integral Number> std::string whyNoNumber(const std::string& text)
     case Whole::Yes:
         return {};
     case Whole::NoNumber:
-        return text + " is no whole number";
+        return text + " is not a whole number";
     case Whole::TooLarge:
         return fmt::format("{} is too large: the largest is {}", text, Limits::max());
     case Whole::TooSmall:
@@ -94,7 +94,7 @@ template <class Number> CLI::Validator within(Number lowest, Number highest) {
                     std::int64_t value = 0;
                     const Whole read = readWhole(text, value);
                     if (read == Whole::NoNumber)
-                        return fmt::format("{} is no whole number from {} to {}", text, lowest, highest);
+                        return fmt::format("{} is not a whole number from {} to {}", text, lowest, highest);
                     inside = read == Whole::Yes && value >= lowest && value <= highest;
                 } else {
                     const double value = std::strtod(text.c_str(), nullptr);
@@ -106,7 +106,7 @@ template <class Number> CLI::Validator within(Number lowest, Number highest) {
 }
 
 /// whyNegative and whyNotPositive stand in for CLI11's own checks, whose messages name the largest number there is with
-/// all of its 309 digits. A text that is no number is refused when it is read.
+/// all of its 309 digits. A text that is not a number is refused when it is read.
 std::string whyNegative(const std::string& text) {
     return std::strtod(text.c_str(), nullptr) < 0 ? text + " is negative: write 0 or a larger number" : "";
 }
@@ -345,7 +345,8 @@ std::optional<int> CommandLine::parse(int argc, char** argv) {
         if (const std::size_t twice = what.find(": At Most 1 required but received"); twice != std::string::npos)
             what = what.substr(0, twice) + " is given more than once";
         printErr("{}: {}; see {} --help\n", owned_->get_name(), what, program);
-        // An option that another one makes vain is refused as where the command itself finds that.
+        // An option that has no effect beside another one ends the program with status 1, here as where the command
+        // itself refuses it.
         const bool vain = dynamic_cast<const CLI::ExcludesError*>(&error) != nullptr ||
                           dynamic_cast<const CLI::RequiresError*>(&error) != nullptr;
         return vain ? 1 : 2;

@@ -74,7 +74,7 @@ public:
     Option add(const std::string& names, std::vector<std::string>& target, const std::string& help);
     Option add(const std::string& names, std::vector<int>& target, const std::string& help);
     Option add(const std::string& names, std::vector<double>& target, const std::string& help);
-    /// Words of a person, which may be none.
+    /// Adds an option whose value is a text that a person wrote. Other than with add(), the text may be empty.
     Option addWords(const std::string& names, std::string& target, const std::string& help);
     Option addWords(const std::string& names, std::vector<std::string>& target, const std::string& help);
 
@@ -85,12 +85,12 @@ public:
     /// Calls `given` while the command line is read.
     Option flag(const std::string& names, std::function<void()> given, const std::string& help);
 
-    /// With this option, the command takes none of those that were declared before but these.
+    /// With this option, the command refuses all options that were declared before, except these.
     void excludeAllBut(const Option& option, std::initializer_list<const char*> these);
 
     /// A subcommand with options of its own.
     Options command(const std::string& name, const std::string& help);
-    /// Every argument behind the subcommand's name, --help too, is stored here and is not read further.
+    /// Stores every argument behind the subcommand's name here, --help too, and does not interpret it.
     void handOn(std::vector<std::string>& target);
 
     /// The subcommands in the order in which they were declared.

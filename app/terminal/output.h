@@ -20,12 +20,12 @@ void prepareOutput();
 /// C0 but newline and tab, DEL, C1, and those that turn the direction of text; a byte that is no UTF-8 as \x9b.
 std::string shownSafely(std::string_view text);
 
-/// To standard output: as shownSafely where that is a terminal, else byte for byte. After the first failure nothing
-/// more is written.
+/// Writes to standard output: as shownSafely() where that is a terminal, else byte for byte. After the first failure
+/// nothing more is written.
 void writeOut(std::string_view text) noexcept;
 /// Writes to standard error. Failures are ignored.
 void writeErr(std::string_view text) noexcept;
-/// To standard error as it is, for text that moves the cursor and holds nothing from a file.
+/// Writes to standard error without shownSafely(): for text that moves the cursor and holds nothing from a file.
 void writeErrAsIs(std::string_view text) noexcept;
 
 template <class... Values> void printOut(fmt::format_string<Values...> format, Values&&... values) {
@@ -54,18 +54,18 @@ int outputFailure() noexcept;
 /// Other code wrote to standard output and failed: the exit status will say so.
 void noteOutputFailure(int error) noexcept;
 
-/// What a person is told where the system starts no more threads.
+/// The message where the system starts no more threads.
 inline constexpr std::string_view kNoThreads =
     "the system starts no more threads for this program; close other programs, or raise the limits of memory and "
     "processes (ulimit -v, ulimit -u)";
-/// What a person is told of an exception that no library made a sentence of.
+/// The message of an exception for a person: kNoThreads where the system refused to start a thread, else its own text.
 std::string sentenceOf(const std::exception& failure);
 
-/// The exit status of a program that would end with `status`: another one when standard output lacks text, which
-/// standard error then tells. 141, as a shell reports SIGPIPE, when the reader has closed it, else 1.
-/// @param program whose name begins the sentence
-/// @param remark what is well all the same, "the recording went on to its end"; empty: nothing, and then a reader that
-/// has seen enough is no failure to speak of
+/// The exit status of a program that would end with `status`. If standard output lacks text, it is 141, as a shell
+/// reports SIGPIPE, when the reader has closed it, and else 1; standard error says so.
+/// @param program the name that begins the sentence
+/// @param remark what succeeded nevertheless, such as "the recording went on to its end"; empty: nothing, and a reader
+/// that closed the output early is then not reported
 int statusAfterOutput(int status, std::string_view program, std::string_view remark = {});
 
 } // namespace kvscope

@@ -45,13 +45,13 @@ DecodeJob jobOf(const SettingsReader& settings) {
     for (std::string part; std::getline(parameters, part, ',');) {
         const std::size_t colon = part.find(':');
         if (colon == std::string::npos)
-            throw Error(ErrorKind::BadInput, fmt::format("'{}' is no parameter of a method", part),
+            throw Error(ErrorKind::BadInput, fmt::format("'{}' is not a parameter of a method", part),
                         "write --set parameters=key:value,key:value");
         job.parameters.emplace_back(part.substr(0, colon), part.substr(colon + 1));
     }
     const std::string level = settings.text("level", job.trace.empty() ? "selections" : "full");
     if (level != "selections" && level != "full")
-        throw Error(ErrorKind::BadInput, "--set level=" + level + " is no level of recording",
+        throw Error(ErrorKind::BadInput, "--set level=" + level + " is not a level of recording",
                     "choose selections, or full for the kernels too");
     job.level = level == "full" ? RecordLevel::Full : RecordLevel::Selections;
     return job;

@@ -44,6 +44,8 @@ std::span<const DecodeGrid> decodeGrids() {
                    offloadedJobs, noConclusions},
         DecodeGrid{"ahead", "What does a layer's lookahead leave of the transfers of offloaded nosa?", aheadJobs,
                    noConclusions},
+        DecodeGrid{"halves", "What do halves of a batch hide of transfers that nothing announces?", halvesJobs,
+                   noConclusions},
         DecodeGrid{"same-memory", "What do offloaded pools gain over full attention in the same GPU memory?",
                    sameMemoryJobs, noConclusions},
         DecodeGrid{"kv-types", "What do blocks of 8 and 4 bits save of a step?", kvTypeJobs, noConclusions},

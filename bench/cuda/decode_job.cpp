@@ -8,6 +8,7 @@
 #include "core/cuda/testing/planted_steps.h"
 #include "core/model/model_shape.h"
 #include "core/plan/kv_format.h"
+#include "core/select/overlap.h"
 #include "core/select/refusal.h"
 #include "core/session/gpu_bus_id.h"
 #include "kernels/cuda/transfer/quantised_blocks.h"
@@ -173,6 +174,7 @@ CudaEngineOptions engineOptions(const DecodeJob& job, const DeviceModel& model, 
     options.spec = method.make(options.method.parameters, config);
     options.method.makeSelector = method.deviceMaker(options.method.parameters);
     options.offload = job.offload;
+    options.halves = select::overlapsHalves(options.method.parameters);
     options.transfers.aheadBlocks = job.aheadBlocks;
     options.transfers.loop = job.transferLoop;
     if (job.kvType.value_or(KvType::BF16) != KvType::BF16) {
@@ -219,7 +221,7 @@ std::size_t hostStoreBytes(const DecodeJob& job) {
     const ModelConfig config = configOf(findModelShape(job.shape), job.context);
     const MethodEntry& method = findMethod(job.method);
     const SelectionSpec spec = method.make(parametersOf(job, method, config), config);
-    if (spec.ownDeviceTier) return 0; // the method's own affair
+    if (spec.ownDeviceTier) return 0; // such a method does not use the common store
     const int blocks = spec.grid.blocks(job.context + job.steps + kSpareTokens);
     const int stored = job.storedSequences > 0 ? std::min(job.storedSequences, job.batch) : job.batch;
     return Elements(config.layers, config.kvHeads, stored, blocks,
@@ -233,7 +235,7 @@ Json measureDecode(const DecodeJob& job, const std::shared_ptr<const DeviceModel
     CudaEngineOptions options = engineOptions(job, *model, changes);
     options.changes = &changes;
     options.store = store;
-    BenchRecording recording(job); // before the engine
+    BenchRecording recording(job); // made before the engine, which uses its GPU recorder
     options.trace = recording.gpuTrace();
     CudaEngine engine(model, options);
     fillContext(engine, job.context, 7);

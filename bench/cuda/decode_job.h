@@ -33,8 +33,9 @@ struct DecodeJob {
     RecordLevel level = RecordLevel::Selections;
     std::string trace; // record the measured steps into this file, with the kernels where CUPTI is there
     PcieCounting pcie = PcieCounting::Auto; // in a trace at level full
-    int equivalentBatch = 0;                // of the grids: see methods.md's "EB", batch x resident tokens / 4096
-    std::string note;                       // by which a grid finds this row
+    /// The papers' equivalent batch (EB): batch x tokens that a sequence has on the device / 4096; 0: not given.
+    int equivalentBatch = 0;
+    std::string note; // by which a grid finds this row
 };
 
 /// Measured in the same run, bytes per second.

@@ -138,7 +138,7 @@ Json selection(Gpu& gpu, int only, const Log& log) {
             const double busy = gpu.graphSeconds([&] {
                 for (int i = 0; i < kNodes; ++i) job.run(gpu.launch);
             });
-            gpu.graphSeconds( // again, with the times of the phases
+            gpu.graphSeconds( // once more, now with the times of the phases
                 [&] {
                     for (int i = 0; i < kNodes; ++i) job.runMarked(gpu.launch, i);
                 },

@@ -47,6 +47,7 @@ std::vector<DecodeJob> contextJobs();
 std::vector<DecodeJob> batchJobs();
 std::vector<DecodeJob> offloadedJobs();
 std::vector<DecodeJob> aheadJobs();
+std::vector<DecodeJob> halvesJobs();
 std::vector<DecodeJob> sameMemoryJobs();
 std::vector<DecodeJob> kvTypeJobs();
 std::vector<DecodeJob> kvSlotJobs();

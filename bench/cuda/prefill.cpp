@@ -50,7 +50,7 @@ Json measureLength(DecodeJob job, int tokens, int rounds, bool rehearse,
     job.context = tokens, job.steps = 1;
     PlantedSteps changes;
     CudaEngineOptions options = engineOptions(job, *model, changes);
-    options.maxPrompt = tokens; // a benchmark of decode reads no prompt
+    options.maxPrompt = tokens; // engineOptions() is for decode, which reads no prompt
     double rehearsalMs = 0;
     if (rehearse) {
         Rehearsal rehearsal(model, options);

@@ -63,6 +63,20 @@ std::vector<DecodeJob> aheadJobs() {
     return jobs;
 }
 
+/// On demand beside halves of the batch, of which one computes while blocks of the other travel; and on demand where
+/// every block is hit, so that computing alone is known.
+std::vector<DecodeJob> halvesJobs() {
+    std::vector<DecodeJob> jobs;
+    for (const int batch : {64, 128}) {
+        jobs.push_back(job("nosa", 16384, batch, kNosaLocality));
+        jobs.push_back(job("nosa", 16384, batch, kNosaLocality));
+        jobs.back().parameters = {{"overlap", "halves"}};
+        jobs.push_back(job("nosa", 16384, batch, kEverythingHits));
+    }
+    for (DecodeJob& each : jobs) each.storedSequences = kStoredSequences;
+    return jobs;
+}
+
 /// What 16,384 tokens of a 96K context, 64 pools of 4,096 tokens, or the same bytes of 8-bit blocks make of the same
 /// GPU memory; and NOSA beside InfLLM-V2 where its fewer misses count most.
 std::vector<DecodeJob> sameMemoryJobs() {
@@ -99,7 +113,8 @@ std::vector<DecodeJob> kvTypeJobs() {
     return jobs;
 }
 
-/// The same at batches whose attention is most of a layer, and with as many slots as the bytes of bf16's allow.
+/// Blocks of bf16, 8 and 4 bits at batches whose attention is most of a layer; and of 8 bits with as many slots as the
+/// bytes of bf16's allow.
 std::vector<DecodeJob> kvSlotJobs() {
     std::vector<DecodeJob> jobs;
     const auto add = [&](int batch, KvType type) -> DecodeJob& {
@@ -111,7 +126,8 @@ std::vector<DecodeJob> kvSlotJobs() {
     for (const int batch : {16, 64})
         for (const KvType type : {KvType::BF16, KvType::INT8, KvType::FP8, KvType::INT4}) add(batch, type);
     DecodeJob& roomy = add(16, KvType::INT8);
-    roomy.slots = 123; // and a bf16 block are 64 bf16 blocks
+    // 123 slots of 8-bit blocks and one bf16 block, which is being filled, have the bytes of 64 bf16 blocks.
+    roomy.slots = 123;
     roomy.leastRecentlyUsed = true;
     roomy.note = "as many slots as the bytes of 64 bf16 blocks allow";
     return jobs;

@@ -38,7 +38,7 @@ Json readHeadline(const std::string& path) {
                  file.contains("parts") && file["parts"].is_object();
     for (const char* key : kSameInAllParts) whole = whole && file.contains(key) && file[key].is_string();
     if (!whole)
-        throw Error(ErrorKind::BadInput, fmt::format("{} is no file of `kvscope-bench headline`", path),
+        throw Error(ErrorKind::BadInput, fmt::format("{} is not a file of `kvscope-bench headline`", path),
                     "name one with out= or join=");
     return file;
 }

@@ -98,7 +98,7 @@ Json wholePrompts(HeadlineRun& run) {
     return wholePromptRows(prompts, peer);
 }
 
-/// Starts programs of its own: the first prompt of this one was read long ago.
+/// Measures in programs of their own, because this program has read its first prompt long ago.
 Json firstPrompt(HeadlineRun& run) {
     Settings settings{{"rounds", "2"}};
     if (const std::string folder = settingOf(run, "checkpoint", ""); !folder.empty()) settings["folder"] = folder;
@@ -132,6 +132,10 @@ Json offloaded(HeadlineRun& run) {
 
 Json offloadedAhead(HeadlineRun& run) {
     return aheadRows(benchmark("decode", {{"grid", "ahead"}, {"rounds", "2"}}, run.log));
+}
+
+Json halvesOfBatches(HeadlineRun& run) {
+    return halvesRows(benchmark("decode", {{"grid", "halves"}, {"rounds", "2"}}, run.log));
 }
 
 Json sameMemory(HeadlineRun& run) {
@@ -208,6 +212,8 @@ std::span<const HeadlinePart> headlineParts() {
                      "offloaded-step,paper-16k", offloaded, true},
         HeadlinePart{"ahead", kGpu, 0.7, "offloaded nosa at 16K whose blocks the layer before chooses",
                      "paper-16k-ahead,ahead-step", offloadedAhead, true},
+        HeadlinePart{"halves", kGpu, 0.8, "offloaded nosa at 16K in two halves beside on demand", "halves,halves-step",
+                     halvesOfBatches, true},
         HeadlinePart{"same-memory", kGpu, 1.5, "offloaded pools beside full attention in the same GPU memory, 96K",
                      "full-at-same-memory,same-memory-rate,over-infllmv2", sameMemory, true},
         HeadlinePart{"long", kGpu, 0.5, "an answer of 1,200 tokens", "long-answer", longAnswer, true},

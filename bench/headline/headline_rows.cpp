@@ -202,6 +202,28 @@ Json aheadRows(const Json& decode) {
     return out;
 }
 
+Json halvesRows(const Json& decode) {
+    const auto those = [&](bool halves) {
+        Json out{{"rows", Json::array()}};
+        for (const Json& row : decode.at("rows"))
+            if (row.contains("parameters") == halves) out["rows"].push_back(row);
+        return out;
+    };
+    Json out;
+    for (const int batch : {64, 128}) {
+        const std::string name = fmt::format("EB {}", batch);
+        const OffloadedSteps demand(those(false), batch), halves(those(true), batch);
+        if (!demand.fit() || halves.step.size() != demand.step.size()) {
+            out["halves"][name] = out["halves-step"][name] = kNoRoom;
+            continue;
+        }
+        out["halves"][name] = turnByTurn(demand.step, halves.step);
+        for (std::size_t i = 0; i < halves.step.size(); ++i)
+            out["halves-step"][name].push_back(halves.step[i] / std::max(demand.computing[i], halves.link[i]));
+    }
+    return out;
+}
+
 Json sameMemoryRows(const Json& decode) {
     const auto tokens = [&](std::string_view note) {
         return valuesOf(decode, "tokens_per_s", [&](const Json& row) { return row.value("note", "") == note; });

@@ -34,6 +34,8 @@ nlohmann::ordered_json residentRows(const nlohmann::ordered_json& decode);
 nlohmann::ordered_json offloadedRows(const nlohmann::ordered_json& decode);
 /// decode: of decode, grid=ahead.
 nlohmann::ordered_json aheadRows(const nlohmann::ordered_json& decode);
+/// decode: of decode, grid=halves.
+nlohmann::ordered_json halvesRows(const nlohmann::ordered_json& decode);
 /// decode: of decode, grid=same-memory.
 nlohmann::ordered_json sameMemoryRows(const nlohmann::ordered_json& decode);
 /// decode: of decode, grid=long.

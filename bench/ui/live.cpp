@@ -41,7 +41,8 @@ double readerSeconds() {
         std::string name;
         std::ifstream(task.path() / "comm") >> name;
         std::uint64_t ns = 0;
-        if (name == "kvscope-reader") std::ifstream(task.path() / "schedstat") >> ns; // first number: time on a core
+        // The first number of the file is the time on a core.
+        if (name == "kvscope-reader") std::ifstream(task.path() / "schedstat") >> ns;
         total += double(ns) * 1e-9;
     }
     return total;

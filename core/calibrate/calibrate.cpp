@@ -197,7 +197,7 @@ void checkCalibration(const std::string& folder) {
     const std::vector<std::string> names = calibrationFiles({});
     std::error_code failed;
     if (!fs::is_directory(folder, failed))
-        throw Error(ErrorKind::BadInput, fmt::format("{} is no folder", folder),
+        throw Error(ErrorKind::BadInput, fmt::format("{} is not a folder", folder),
                     "give the folder that kvscope-cli calibrate wrote to");
     bool found = false;
     for (const std::string& name : names) {

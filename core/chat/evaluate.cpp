@@ -128,7 +128,7 @@ private:
         if (node.isMember) {
             const Value* target = scope.find(node.names[0]);
             if (!target || !target->isNamespace())
-                throw TemplateError{fmt::format("'{}' is no namespace", node.names[0])};
+                throw TemplateError{fmt::format("'{}' is not a namespace", node.names[0])};
             if (made.holdsNamespace()) throw TemplateError{"a namespace cannot hold a namespace"};
             target->members().set(node.names[1], std::move(made));
             return;
@@ -234,7 +234,7 @@ private:
             Dict dict;
             for (std::size_t i = 0; i + 1 < e.parts.size(); i += 2) {
                 const Value key = part(i);
-                if (!key.isString()) throw TemplateError{"a mapping's key is no text"};
+                if (!key.isString()) throw TemplateError{"a mapping's key is not text"};
                 dict.set(key.string(), part(i + 1));
             }
             return dict;

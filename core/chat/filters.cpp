@@ -76,7 +76,7 @@ Value toJson(const Value& value, const Given& given, Budget& budget) {
     if (const Value* separators = given.find(2, "separators"); separators && !separators->isNone()) {
         if (!separators->isList() || separators->list().size() != 2 || !separators->list()[0].isString() ||
             !separators->list()[1].isString())
-            given.wrong("the separators are no pair of texts");
+            given.wrong("the separators are not a pair of texts");
         form.itemSeparator = separators->list()[0].string(), form.keySeparator = separators->list()[1].string();
     }
     form.sortKeys = given.flag(3, "sort_keys", false);
@@ -197,7 +197,7 @@ Value chosen(const Value& value, const Given& given, Budget& budget, bool byAttr
 
 Value pairsOf(const Value& value, const Given& given, Budget&) {
     if (value.isUndefined()) return List{};
-    if (!value.isDict()) given.wrong(fmt::format("{} is no mapping", value.typeName()));
+    if (!value.isDict()) given.wrong(fmt::format("{} is not a mapping", value.typeName()));
     List out;
     for (const auto& [key, item] : value.dict().entries()) out.push_back(Value::makeTuple({key, item}));
     return out;
@@ -338,7 +338,7 @@ const std::map<std::string, Filter>& filters() {
 using Test = bool (*)(const Value&, const Given&, Budget&);
 
 template <int Remainder> bool hasRemainder(const Value& value, const Given& given, Budget&) {
-    if (!value.isInt()) given.wrong(fmt::format("{} is no whole number", value.typeName()));
+    if (!value.isInt()) given.wrong(fmt::format("{} is not a whole number", value.typeName()));
     return (value.integer() % 2 != 0) == (Remainder != 0);
 }
 

@@ -1,5 +1,5 @@
-// Cuts a template into text and the tokens between {{ }} and {% %}. White space is handled as transformers asks for:
-// the newline behind a block and the blanks before one belong to it (trim_blocks, lstrip_blocks).
+// Cuts a template into text and the tokens between {{ }} and {% %}. As transformers asks for, the newline behind a
+// block and the blanks before it are part of the block (trim_blocks, lstrip_blocks).
 #pragma once
 
 #include <string>

@@ -243,7 +243,7 @@ Value sliceOf(const Value& value, const Value& start, const Value& stop, const V
     const auto size = std::int64_t(items.size());
     const auto bound = [&](const Value& given, std::int64_t fallback, std::int64_t low, std::int64_t high) {
         if (given.isNone() || given.isUndefined()) return fallback;
-        if (!given.isInt()) throw TemplateError{"a slice's bound is no whole number"};
+        if (!given.isInt()) throw TemplateError{"a slice's bound is not a whole number"};
         const std::int64_t at = given.integer();
         return std::clamp(at < 0 ? std::max(at, -size - 1) + size : at, low, high);
     };
@@ -285,7 +285,7 @@ void addFunctions(Dict& names, Budget& budget) {
     const auto named = [&budget](const Given& given) {
         Dict out;
         if (const Value* base = given.find(0)) {
-            if (!base->isDict()) given.wrong("its argument is no mapping");
+            if (!base->isDict()) given.wrong("its argument is not a mapping");
             out = base->dict();
             budget.step(out.entries().size());
         }

@@ -20,7 +20,7 @@ std::string stripped(const std::string& text, const Given& given, Budget& budget
         if (left) rest.remove_prefix(tokenizing::leadingWhiteSpace(rest));
         return std::string(rest);
     }
-    if (!set->isString()) given.wrong("the characters to strip are no text");
+    if (!set->isString()) given.wrong("the characters to strip are not text");
     const List characters = charactersOf(set->string(), budget);
     const auto strip = [&](bool atEnd) {
         bool found = true;
@@ -82,7 +82,7 @@ Value split(const std::string& text, const Given& given, Budget& budget, bool fr
     std::int64_t most = given.integer(1, "maxsplit", -1);
     budget.grow(text.size() + sizeof(Value) * std::size_t(std::count(text.begin(), text.end(), ' ') + 1));
     if (!separator || separator->isNone()) return splitAtSpaces(text, most, budget, fromRight);
-    if (!separator->isString() || separator->string().empty()) given.wrong("the separator is no text, or empty");
+    if (!separator->isString() || separator->string().empty()) given.wrong("the separator is not text, or empty");
     const std::string& between = separator->string();
     List parts;
     std::string_view rest = text;

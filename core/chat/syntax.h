@@ -44,8 +44,8 @@ struct Expression {
     int line = 0, height = 1; // of the tree below
     Value literal;
     std::string name; // Name, Attribute, Filter, Test; the operator of Binary; "tuple" of Items
-    // Operands: of a Mapping keys and values in turn; of Slice object, start, stop, step, any but the first absent;
-    // of Conditional the value, the condition and the other value, which may be absent.
+    // The operands. Mapping: key, value, key, value, ..; Slice: object, start, stop, step, of which all but the object
+    // may be absent; Conditional: the value, the condition, and the other value, which may be absent.
     std::vector<ExpressionPtr> parts;
     std::vector<std::string> operators; // of Compare, between its parts: a < b <= c
     std::vector<Argument> arguments;    // Call, Filter, Test

@@ -218,7 +218,7 @@ std::string jsonOf(const Value& value, const JsonForm& form, Budget& budget, int
         budget.grow(value.string().size());
         return jsonString(value.string(), form.ascii);
     }
-    if (!value.isList() && !value.isDict()) throw TemplateError{fmt::format("{} is no JSON", value.typeName())};
+    if (!value.isList() && !value.isDict()) throw TemplateError{fmt::format("{} is not JSON", value.typeName())};
     const std::string lineBreak =
         form.indent < 0 ? "" : "\n" + std::string(std::size_t(form.indent) * std::size_t(depth + 1), ' ');
     // With an indent Python leaves out the space behind a comma, unless separators are given.

@@ -95,7 +95,8 @@ public:
     Dict& members() const { return *std::get<std::shared_ptr<Dict>>(data_); } // of a namespace
     const Callable& callable() const { return *std::get<std::shared_ptr<const Callable>>(data_); }
 
-    /// Whether a namespace is in it: a namespace must not come to hold itself.
+    /// Whether the value is a namespace or has one in it. A namespace must never come to hold itself, or values would
+    /// have no end.
     bool holdsNamespace() const { return holdsNamespace_; }
     bool truthy() const;
     const char* typeName() const;

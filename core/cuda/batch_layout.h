@@ -13,6 +13,9 @@
 
 namespace kvscope {
 
+/// How many of a step's rows are in the first half, where one half computes while blocks of the other travel.
+constexpr int firstHalf(int rows) { return (rows + 1) / 2; }
+
 struct BatchLayout {
     static constexpr int kPieceTokens = 2048;      // prompt tokens projected together
     static constexpr int kSparsePrefillRows = 256; // query tokens selected and attended together
@@ -34,7 +37,8 @@ struct BatchLayout {
     /// Floats of partial results that attention may need.
     std::size_t partialFloats(const cuda::Launch& launch) const;
 
-    int rows = 0; // of a step; row = sequence
+    int rows = 0;     // of a step; row = sequence
+    int firstRow = 0; // the batch's row that is row 0 of this layout, see HalfRows
     int kvHeads = 0, dim = 0;
     cuda::AttentionShape shape;
     std::size_t blockElements = 0; // of one KV block of one head

@@ -13,7 +13,7 @@ void BlockChoice::plan(DeviceArena& arena) {
     arena.plan(lists.slot, entries, kWhat);
     arena.plan(lists.count, count, kWhat);
     arena.plan(lists.loads, entries, kWhat);
-    arena.plan(lists.writeBacks, {layout_.heads(), ahead ? config_.layers : 1}, kWhat);
+    arena.plan(lists.writeBacks, {layout_.heads(), writeBackLists()}, kWhat);
 }
 
 /// With lookahead, layers of even and of odd number have separate lists: the choice for the next layer writes its lists
@@ -22,9 +22,9 @@ ChoiceLists BlockChoice::listsOf(LayerId layer) const {
     const std::size_t heads = Elements(layout_.selectRows, layout_.kvHeads);
     const std::size_t first = order_.looksAhead() && int(layer) % 2 == 1 ? heads : 0;
     const std::size_t entry = Elements(first, std::max(layout_.capacity, 1));
-    // With lookahead a layer's write-backs start when the layer has written its new token. While they run, the choice
-    // for the layer after the next may write its list already, so every layer has its own list of write-backs.
-    const int writeBacks = order_.looksAhead() ? int(layer) : 0;
+    // Beside the step a layer's write-backs may start when the layer has written its new token. While they run, the
+    // choice for a later layer may write its list already, so every layer has its own list of write-backs.
+    const int writeBacks = order_.movesBeside() ? int(layer) : 0;
     return {lists.block + entry, lists.slot + entry, lists.count + first, lists.loads + entry,
             RowsOf(lists.writeBacks, layout_.heads())[writeBacks]};
 }
@@ -92,6 +92,7 @@ cuda::SelectArgs BlockChoice::stepArgs(LayerId index, const StepReport& report) 
     select.position = rows_.position;
     select.active = rows_.active;
     select.planted.streams = layer.planted;
+    select.planted.firstHead = layout_.firstRow * layout_.kvHeads;
     if (layer.offloaded && !options_.pooled) { // a pool is asked when all rows have chosen
         select.slots = slotsOf(index);
         select.list.slot = listsOf(index).slot;

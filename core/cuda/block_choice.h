@@ -38,7 +38,9 @@ public:
     ChoiceLists listsOf(LayerId layer) const;
     /// What the choice lists for the transfers.
     cuda::MoveList movesOf(LayerId layer) const;
-    /// Bytes from one head's bitmap of the step before to the next.
+    /// Lists of write-backs of each head.
+    int writeBackLists() const { return order_.movesBeside() ? config_.layers : 1; }
+    /// Bytes of one head's bitmap, which has the blocks that the step before chose.
     int previousBytes() const;
     /// See Abilities::valuesByToken.
     bool valuesByToken(LayerId layer) const {

@@ -1,4 +1,5 @@
-// When the blocks of a layer are chosen: in the layer itself or, under a method that looks ahead, in the layer before.
+// When the blocks of a layer are chosen: in the layer itself or, under a method that looks ahead, in the layer before;
+// and whether they travel while the step computes.
 #pragma once
 
 #include "core/cuda/device_selector.h"
@@ -12,6 +13,11 @@ public:
 
     void lookAhead() { ahead_ = true; }
     bool looksAhead() const { return ahead_; }
+    /// Rows are two halves, of which one computes while blocks of the other travel.
+    void inHalves() { halves_ = true; }
+    bool isInHalves() const { return halves_; }
+    /// Blocks travel on a second stream beside the kernels of the step.
+    bool movesBeside() const { return ahead_ || halves_; }
     /// The engine chooses the layer's blocks one layer ahead.
     bool chosenAhead(LayerId layer) const {
         return ahead_ && int(layer) < layers_.count() && of(layer).chosen == Chosen::LayerAhead && !of(layer).ownTier;
@@ -27,7 +33,7 @@ private:
     const DeviceLayerState& of(LayerId layer) const { return layers_[layer]; }
 
     const PerLayer<DeviceLayerState>& layers_;
-    bool ahead_ = false;
+    bool ahead_ = false, halves_ = false;
 };
 
 } // namespace kvscope

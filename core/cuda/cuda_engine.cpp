@@ -6,6 +6,7 @@
 #include "core/cuda/gpu_device.h"
 #include "core/session/stage_clock.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 
 namespace kvscope {
@@ -45,6 +46,10 @@ CudaEngine::CudaEngine(std::shared_ptr<const DeviceModel> model, CudaEngineOptio
     planAttentionBuffers(arena_, buffers_, model_->config, layout_, launch_, options_.oracle);
     passes_.plan(arena_, options_.useLibrary);
     sequences_.plan(arena_, arena_);
+    for (int half = 0; half < 2 && sequences_.order.isInHalves(); ++half)
+        halves_.push_back(std::make_unique<HalfRows>(
+            CudaSequencesParts{*model_, options_, layout_, buffers_, launch_, passes_, clock_, ranges_}, sequences_,
+            half));
 }
 
 /// Takes all that was declared and makes the engine ready for prompts.
@@ -55,10 +60,22 @@ void CudaEngine::open() {
     arena_.take();
     passes_.open();
     sequences_.open();
+    for (const auto& half : halves_) half->open();
     sequences_.transfers.checkLoop();
+    openHalves();
     clock_.calibrate(launch_, sequences_.prompts.marks());
     if (options_.trace != nullptr) options_.trace->timesBeginAt(clock_.originNs());
     prepareSteps();
+}
+
+void CudaEngine::openHalves() {
+    for (const auto& half : halves_) half->begin();
+    for (int entry = 0; entry < kEntries && !halves_.empty(); ++entry) {
+        std::vector<cuda::GatherArgs> loads;
+        for (const LayerId layer : sequences_.layers.ids())
+            for (const auto& half : halves_) loads.push_back(half->loopArgs(layer, sequences_.reports.device(entry)));
+        sequences_.transfers.uploadHalves(entry, loads);
+    }
 }
 
 /// Runs one step outside a graph, because cuBLASLt's plans and the attributes of kernels must not be made during a
@@ -103,7 +120,10 @@ void CudaEngine::stepKernels(int entry) {
     const StepReport& report = sequences_.reports.device(entry);
     float* const logits = buffers_.logits[entry];
     sequences_.stages.begin(report, logits);
-    runStep(sequences_.stages, model_->config.layers);
+    if (halves_.empty())
+        runStep(sequences_.stages, model_->config.layers);
+    else
+        layersInHalves(report);
     ranges_.at(StepStage::Sample);
     cuda::NextTokenArgs next = sequences_.rows.nextTokens(logits, report.tokens);
     next.mark = report.mark(kSample);
@@ -111,6 +131,23 @@ void CudaEngine::stepKernels(int entry) {
     cuda::nextTokens(launch_, next);
     sequences_.transfers.joinAll(sequences_.storeBytes > 0);
     ranges_.leave();
+}
+
+/// The step of runStep with its layers in halves. Embeddings and logits are those of all rows.
+void CudaEngine::layersInHalves(const StepReport& report) {
+    const int layers = model_->config.layers;
+    sequences_.stages.embed();
+    for (const auto& half : halves_) half->begin(report);
+    const auto choose = [&](int half, LayerId layer) {
+        // The first half's choice is followed by the other's attention in the layer before, that of the second by the
+        // first half's in this layer.
+        const int awaited = int(layer) - (half == 0 ? 1 : 0);
+        halves_[std::size_t(half)]->choose(layer, awaited < 0 ? nullptr : halves_[std::size_t(1 - half)].get(),
+                                           LayerId{std::max(awaited, 0)});
+    };
+    inHalves(layers, choose, [&](int half, LayerId layer) { halves_[std::size_t(half)]->attend(layer); });
+    passes_.workOnAll();
+    sequences_.stages.head();
 }
 
 // ---- Prompts --------------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "core/cuda/cuda_sequences.h"
+#include "core/cuda/half_rows.h"
 #include "core/cuda/stage_ranges.h"
 #include "core/cuda/step_graphs.h"
 #include "core/session/engine.h"
@@ -77,10 +78,12 @@ private:
 
     // Called once for each session
     void open();
+    void openHalves();
     void prepareSteps();
 
     // Called once for each graph
     void stepKernels(int entry);
+    void layersInHalves(const StepReport& report);
     /// Which report the last step waited for has written; 0, the prompt's, before the first step.
     int lastEntry() const { return waited_ == 0 ? 0 : int((waited_ - 1) % kEntries); }
 
@@ -99,6 +102,7 @@ private:
     // The last members are destroyed first: their destructors wait for the work on their streams, and that work uses
     // the memory of the members above.
     CudaSequences sequences_;
+    std::vector<std::unique_ptr<HalfRows>> halves_; // none, or two
     StepGraphs graphs_;
 };
 

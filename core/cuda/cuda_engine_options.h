@@ -58,6 +58,7 @@ struct CudaEngineOptions {
     const Model* model = nullptr; // null with random weights
     bool offload = true;
     bool sharesSteps = false; // the sequence is a request of an engine that serves many
+    bool halves = false;      // half of the rows computes while blocks of the other half travel (HalfRows)
     bool pooled = false;      // the offloaded layers' slots are one pool of all rows (DevicePool)
     DeviceTransfers transfers;
     std::vector<PlantedStream> planted;     // [layer] of one sequence, see EngineSetup

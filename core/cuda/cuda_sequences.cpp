@@ -24,6 +24,16 @@ std::optional<bool> loopAskedFor(const CudaEngineOptions& options) {
     return std::nullopt;
 }
 
+/// Whether no layer behind the first offloaded one stays on the device: the transfer loop visits all of them.
+bool offloadsFromOneLayerOn(const LayerPlans& plans) {
+    bool before = false, gap = false;
+    for (const LayerPlan& plan : plans) {
+        gap |= before && !plan.offloaded;
+        before |= plan.offloaded;
+    }
+    return !gap;
+}
+
 } // namespace
 
 CudaSequences::CudaSequences(const CudaSequencesParts& parts)
@@ -38,10 +48,20 @@ CudaSequences::CudaSequences(const CudaSequencesParts& parts)
     refuseUnsupported();
     for (const LayerPlan& plan : p_.options.plans) static_cast<LayerPlan&>(layers.emplace_back()) = plan;
     if (p_.options.method.makeSelector != nullptr) makeSelector();
+    const bool offloads = p_.options.plans.offloaded() > 0;
+    if (p_.options.halves && !selector && offloads && p_.layout.rows > 1) {
+        order.inHalves();
+        transfers.planBeside(p_.launch.clusters && offloadsFromOneLayerOn(p_.options.plans),
+                             loopAskedFor(p_.options).value_or(false));
+        leaveRoomForTransfers();
+    }
     if (!selector || p_.options.method.abilities.ahead != Ahead::NextLayer) return;
     order.lookAhead();
-    const bool offloads = p_.options.plans.offloaded() > 0;
     transfers.planBeside(offloads && p_.launch.clusters && !p_.options.sharesSteps, loopAskedFor(p_.options));
+    leaveRoomForTransfers();
+}
+
+void CudaSequences::leaveRoomForTransfers() {
     // Transfers occupy some multiprocessors. A kernel with a thread block for each multiprocessor would have thread
     // blocks that wait for those, so kernels count on fewer. They count on as few where nothing is transferred, so
     // that with and without offloading the same sums are made in the same order.
@@ -149,8 +169,8 @@ void CudaSequences::describeIndex(DeviceLayerState& layer) const {
 }
 
 /// Declares the tiers and the index of a layer. tierNeeds (core/session/kv_estimate.h) states the same sizes for builds
-/// without CUDA. A row's
-/// arrays begin at multiples of what kernels count in, so that steps of many rows can reach them (RowPlaces).
+/// without CUDA. Where rows share steps, an array begins at a multiple of what kernels count in (a block, a key),
+/// because RowPlaces states the array's place as such a count.
 void CudaSequences::planLayer(DeviceArena& arena, DeviceLayerState& layer) {
     const LayerArrays has(layer, p_.options, p_.model);
     const auto unit = [&](std::size_t bytes) {
@@ -234,6 +254,7 @@ ReportNeeds CudaSequences::reportNeeds() const {
     needs.blocks = selections;
     needs.scores = selections && options.level == RecordLevel::Full;
     if (options.oracle) needs.units = Elements(p_.layout.maxUnits);
+    needs.halves = order.isInHalves() ? 2 : 1;
     needs.ownBytes = selector && options.record ? selector->reportBytes() : 0;
     return needs;
 }

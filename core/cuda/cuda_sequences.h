@@ -77,6 +77,7 @@ public:
 private:
     void refuseUnsupported() const;
     void makeSelector();
+    void leaveRoomForTransfers();
     void planLayer(DeviceArena& arena, DeviceLayerState& layer);
     void describeIndex(DeviceLayerState& layer) const;
     void openStore();

@@ -5,6 +5,7 @@
 #include "core/cuda/gpu_memory.h"
 #include "core/cuda/rehearsal.h"
 #include "core/select/method.h"
+#include "core/select/overlap.h"
 #include "core/session/end_rule.h"
 #include "kernels/cuda/transfer/quantised_blocks.h"
 
@@ -100,6 +101,7 @@ CudaEngineOptions gpuEngineOptions(const EngineSetup& setup) {
     options.method.parameters = setup.parameters;
     options.model = setup.model.get();
     options.offload = setup.options.offload;
+    options.halves = select::overlapsHalves(setup.parameters);
     options.planted = setup.planted;
     if (setup.options.kvType.value_or(KvType::BF16) != KvType::BF16) {
         options.quantised = kvFormat(Backend::Cuda, setup.model->config(), setup.spec, setup.options.kvType);

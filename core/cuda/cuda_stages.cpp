@@ -3,6 +3,8 @@
 #include "kernels/cuda/attention/block_mass.h"
 #include "kernels/cuda/transfer/quantised_blocks.h"
 
+#include <utility>
+
 namespace kvscope {
 
 using enum StepReport::Mark;
@@ -10,7 +12,7 @@ using enum StepReport::StepMark;
 
 void CudaStages::embed() {
     p_.ranges.at(StepStage::Embed);
-    p_.passes.embed(p_.rows.next, p_.layout.rows, p_.buffers.x, p_.transfers.counters, int(p_.layers.size()) * 2,
+    p_.passes.embed(p_.rows.next, p_.layout.rows, p_.buffers.x, p_.transfers.counters, p_.transfers.clearedCounters(),
                     report_->mark(kEmbed));
 }
 
@@ -47,7 +49,7 @@ void CudaStages::choose(LayerId layer) {
 /// Quantises, in a layer whose transfers run beside the step, the blocks that the step's tokens have filled. On demand
 /// the transfer does this.
 void CudaStages::quantiseFull(LayerId layer) const {
-    if (!p_.options.quantised || !stateOf(layer).offloaded || !p_.order.looksAhead()) return;
+    if (!p_.options.quantised || !stateOf(layer).offloaded || !p_.order.movesBeside()) return;
     p_.ranges.at(layer, Stage::Offloading);
     p_.transfers.quantiseFull(layer, *report_);
 }
@@ -56,6 +58,7 @@ void CudaStages::quantiseFull(LayerId layer) const {
 void CudaStages::chooseInLayer(LayerId layer) {
     cuda::SelectArgs select = p_.choice.stepArgs(layer, *report_);
     select.marks.offloading = report_->mark(layer, kOffloading);
+    select.marks.end = std::exchange(choiceEnd_, nullptr);
     p_.ranges.at(layer, Stage::Stage1); // one kernel does stage1, pooling and the set difference
     if (p_.selector) {                  // the selector's kernels write the marks of stage1 and pooling
         p_.selector->choose(deviceStep(layer), select);
@@ -75,14 +78,20 @@ void CudaStages::chooseInLayer(LayerId layer) {
         }
         return attendToList(layer);
     }
-    if (state.offloaded && p_.transfers.hasLoop())
-        p_.transfers.handOver(layer, std::nullopt, nullptr);
-    else if (state.offloaded && p_.order.looksAhead())
-        p_.transfers.besideNow(layer, *report_);
-    else if (state.offloaded)
-        p_.transfers.onDemand(layer, *report_);
+    if (state.offloaded) startTransfers(layer);
     quantiseFull(layer);
     attendToList(layer);
+}
+
+void CudaStages::startTransfers(LayerId layer) {
+    const bool loop = p_.transfers.hasLoop();
+    if (loop && p_.order.isInHalves()) return; // HalfRows tells the loop of both halves
+    if (loop)
+        p_.transfers.handOver(layer, std::nullopt, nullptr);
+    else if (p_.order.movesBeside())
+        p_.transfers.besideNow(layer, *report_);
+    else
+        p_.transfers.onDemand(layer, *report_);
 }
 
 /// Gives the attention of the layer the lists that the choice has written.
@@ -139,6 +148,8 @@ void CudaStages::chooseNext(LayerId layer) {
 
 void CudaStages::load(LayerId layer) {
     p_.ranges.at(layer, stateOf(layer).sparse ? Stage::Stage2 : Stage::Attention);
+    if (std::exchange(stampsReady_, false) && p_.options.record)
+        cuda::stampNow(p_.launch, report_->mark(layer, kReady));
     attentionLaunch_ = p_.transfers.join(layer);
     if (p_.options.quantised && !stateOf(layer).offloaded) roundNewest(layer);
 }

@@ -42,6 +42,11 @@ public:
     /// CudaEngineOptions::pooled is set and usePool() was not called, the caller asks the pool after choose(), and then
     /// calls fetch().
     void usePool(const DevicePool& pool) { pool_ = &pool; }
+    /// What these rows' next choice is followed by is another part's attention, which waits for blocks: the choice ends
+    /// at this mark of the other part. Null: no part waits. For one choice.
+    void endChoiceAt(std::uint64_t* mark) { choiceEnd_ = mark; }
+    /// Where the other part's choice has not ended at the layer's mark kReady, load() writes it.
+    void stampWhenReady() { stampsReady_ = true; }
     /// Launches the transfers that the pool has listed for a layer.
     void fetch(LayerId layer) { p_.transfers.onDemand(layer, *report_); }
 
@@ -75,6 +80,7 @@ private:
     cuda::DecodeAttentionArgs attentionArgs(LayerId layer) const;
     DeviceStep deviceStep(LayerId layer) const;
     void chooseInLayer(LayerId layer);
+    void startTransfers(LayerId layer);
     void attendToList(LayerId layer);
     void chooseNext(LayerId layer);
     void measureMass(LayerId layer);
@@ -86,6 +92,8 @@ private:
     const DevicePool* pool_ = nullptr;
     const StepReport* report_ = nullptr;
     float* logits_ = nullptr;
+    std::uint64_t* choiceEnd_ = nullptr;
+    bool stampsReady_ = false;
     // The attention of the layer that is being launched.
     cuda::DecodeAttentionArgs attention_;
     cuda::Launch attentionLaunch_;

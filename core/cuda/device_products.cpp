@@ -61,7 +61,7 @@ ProductJob::ProductJob(const ProductShape& shape, int maxInputs) : shape_(shape)
     arena_.plan(y_, {n, rows}, kMeasures);
     arena_.plan(norm_, cols, kMeasures);
     arena_.take();
-    cuda::fillNormal(w_, weights, 0.02f, 1); // numbers, because zeros take less power
+    cuda::fillNormal(w_, weights, 0.02f, 1); // not zeros, which take less power
     cuda::fillNormal(half_, Elements(n, cols), 1, 2);
     cuda::check(cudaDeviceSynchronize(), "preparing products that are measured");
 }

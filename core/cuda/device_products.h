@@ -1,4 +1,4 @@
-// Products on this GPU: which table chooses them, and how long each kernel takes for one.
+// Products on this GPU: which machine a table of products must be for, and how long each kernel takes for a product.
 #pragma once
 
 #include "core/cuda/device_memory.h"
@@ -11,7 +11,8 @@
 
 namespace kvscope {
 
-/// library: null for the own kernels alone. @throws Error(Device | Unsupported)
+/// The GPU in use and the library's version. library: null: only our own kernels multiply. @throws Error(Device |
+/// Unsupported)
 ProductMachine productMachine(const cuda::MatrixLibrary* library);
 
 /// The arguments of a product of one shape, with copies of the weights that together are larger than any cache, so that
@@ -25,10 +26,10 @@ public:
     std::size_t weightBytes() const { return Elements(shape_.rows, shape_.cols) * sizeof(__nv_bfloat16); }
     cuda::DeviceMatrix weights(int copy) const;
     cuda::LinearOutput output() const;
-    /// Floats, which are not added to what is there, whatever the shape has around its product.
+    /// An output of floats that replace what was there, whatever is computed behind the shape's product.
     cuda::LinearOutput plainOutput() const { return {y_, shape_.rows, false, nullptr, nullptr}; }
     const __nv_bfloat16* halfInputs() const { return half_; }
-    /// The whole chain that the shape names, once.
+    /// Computes the product with what the shape names before and after it (ProductFinish), once. copy: of the weights
     void run(cuda::Linear& linear, int inputs, int copy) const;
 
 private:
@@ -39,13 +40,13 @@ private:
     float *x_ = nullptr, *y_ = nullptr, *norm_ = nullptr;
 };
 
-/// Takes the time of a job's chains by graphs of them. It works on a stream of its own.
+/// Measures how long a job's run() takes, by graphs of many calls. It works on its own stream.
 class ProductTimer {
 public:
     /// @throws Error(OutOfMemory | Device | Unsupported)
     ProductTimer(const ProductShape& shape, int maxInputs);
     const ProductMachine& machine() const { return machine_; }
-    /// Median seconds of one chain. Infinite where the kernel cannot compute it, or the library has no such proposal.
+    /// Median seconds of one run(). Infinite where the kernel cannot compute it, or the library has no such proposal.
     double seconds(int inputs, ProductChoice choice, int repeats = 5);
     /// Median seconds of what `chain` launches on stream() for a copy of the weights.
     double secondsOf(const std::function<void(int copy)>& chain, int repeats = 5);

@@ -7,8 +7,7 @@
 
 namespace kvscope {
 
-/// Properties of the first GPU. @throws Error(Device | Unsupported) with a sentence for people where there is no GPU or
-/// KVScope cannot use it
+/// Properties of the first GPU. @throws Error(Device | Unsupported) if there is no GPU or KVScope cannot use it
 cudaDeviceProp usableGpu();
 
 } // namespace kvscope

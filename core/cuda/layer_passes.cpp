@@ -20,7 +20,8 @@ cuda::GateRule gateRule(const ModelConfig& config) {
 
 LayerPasses::LayerPasses(const DeviceModel& model, const BatchLayout& layout, const StepBuffers& buffers,
                          const cuda::Launch& launch, StageRanges& stages)
-    : model_(model), config_(model.config), layout_(layout), buffers_(buffers), launch_(launch), stages_(stages) {}
+    : model_(model), config_(model.config), layout_(layout), all_(buffers), buffers_(&buffers), launch_(launch),
+      stages_(stages) {}
 LayerPasses::~LayerPasses() = default; // MatrixLibrary is known here
 
 /// Every matrix that this class, a selector or the output head multiplies with. A prompt's pieces have up to
@@ -101,7 +102,7 @@ void LayerPasses::project(const DeviceLayer& weights, const float* x, int n, std
     for (const cuda::DeviceMatrix& part : weights.qkv) {
         const float* bias = weights.qkvBias != nullptr ? weights.qkvBias + row : nullptr;
         linear_->run(part, x, config_.hidden, n, norm(weights.inputNorm),
-                     {buffers_.qkv + row, width, false, bias, nullptr}, row == 0 ? mark : nullptr);
+                     {buffers_->qkv + row, width, false, bias, nullptr}, row == 0 ? mark : nullptr);
         row += part.rows;
     }
     if (!config_.latent) return;
@@ -110,14 +111,14 @@ void LayerPasses::project(const DeviceLayer& weights, const float* x, int n, std
     latent_.ropeDim = latent.ropeDim;
     latent_.norm = weights.latent.latentNorm;
     latent_.eps = latent.normEps;
-    latent_.query = buffers_.qkv;
+    latent_.query = buffers_->qkv;
     latent_.queryStride = latent_.keyStride = width;
-    latent_.key = buffers_.qkv + width - layout_.dim;
+    latent_.key = buffers_->qkv + width - layout_.dim;
     if (latent.queryRank > 0) {
         latent_.queryStride = config_.queryHeads * config_.queryDim();
-        linear_->run(weights.latent.queryUp, buffers_.qkv, width, n, {weights.latent.queryNorm, latent.normEps},
-                     {buffers_.plainQ, latent_.queryStride, false, nullptr, nullptr});
-        latent_.query = buffers_.plainQ;
+        linear_->run(weights.latent.queryUp, buffers_->qkv, width, n, {weights.latent.queryNorm, latent.normEps},
+                     {buffers_->plainQ, latent_.queryStride, false, nullptr, nullptr});
+        latent_.query = buffers_->plainQ;
     }
     cuda::HeadProductArgs absorb; // queries [nope | rope] become [latent | rope]
     absorb.w = weights.latent.keyUp;
@@ -128,7 +129,7 @@ void LayerPasses::project(const DeviceLayer& weights, const float* x, int n, std
     absorb.x = latent_.query;
     absorb.xStride = latent_.queryStride;
     absorb.xHeadStride = config_.queryDim();
-    absorb.y = buffers_.q;
+    absorb.y = buffers_->q;
     absorb.yStride = config_.queryHeads * layout_.dim;
     absorb.yHeadStride = layout_.dim;
     cuda::multiplyHeads(launch_, absorb);
@@ -169,10 +170,10 @@ void LayerPasses::projectAndAppend(LayerId index, const cuda::AppendArgs& args, 
     stages_.at(index, Stage::QkvLinear);
     if (!config_.latent && weights.qkv.size() == 1 && cuda::canProjectAndAppend(weights.qkv.front(), args))
         return cuda::projectAndAppend(launch_,
-                                      {weights.qkv.front(), buffers_.x, norm(weights.inputNorm), weights.qkvBias,
-                                       keepsPlain ? buffers_.qkv : nullptr, mark},
+                                      {weights.qkv.front(), buffers_->x, norm(weights.inputNorm), weights.qkvBias,
+                                       keepsPlain ? buffers_->qkv : nullptr, mark},
                                       args);
-    project(weights, buffers_.x, layout_.rows, mark);
+    project(weights, buffers_->x, rows(), mark);
     stages_.at(index, Stage::Rope);
     append(args, latent_);
 }
@@ -186,21 +187,21 @@ void LayerPasses::placePrompt(const cuda::PromptArgs& args) {
 
 /// The attention's output as the output projection reads it: with latent attention taken back from the latent space.
 const __nv_bfloat16* LayerPasses::leaveLatent(const DeviceLayer& weights, int n) {
-    if (!config_.latent) return buffers_.attended;
+    if (!config_.latent) return buffers_->attended;
     cuda::HeadProductArgs leave;
     leave.w = weights.latent.valueUp;
     leave.n = n;
     leave.heads = config_.queryHeads;
     leave.rows = config_.outputDim();
     leave.cols = config_.valueDim();
-    leave.xHalf = buffers_.attended;
+    leave.xHalf = buffers_->attended;
     leave.xStride = config_.queryHeads * config_.valueDim();
     leave.xHeadStride = config_.valueDim();
-    leave.y = buffers_.output;
+    leave.y = buffers_->output;
     leave.yStride = config_.queryHeads * config_.outputDim();
     leave.yHeadStride = config_.outputDim();
     cuda::multiplyHeads(launch_, leave);
-    return buffers_.output;
+    return buffers_->output;
 }
 
 void LayerPasses::outputOf(LayerId index, float* x, int n, bool adds, std::uint64_t* mark) {
@@ -215,8 +216,8 @@ void LayerPasses::feedForwardOf(LayerId index, const float* from, float* x, int 
     const DeviceLayer& weights = model_.layers[index];
     stages_.at(index, Stage::Ffn);
     linear_->run(weights.mlp.gateUp, from, config_.hidden, n, norm(weights.postNorm),
-                 {nullptr, 0, false, nullptr, buffers_.hidden, gateRule(config_)}, mark);
-    linear_->run(weights.mlp.down, buffers_.hidden, n, {x, config_.hidden, adds, nullptr, nullptr});
+                 {nullptr, 0, false, nullptr, buffers_->hidden, gateRule(config_)}, mark);
+    linear_->run(weights.mlp.down, buffers_->hidden, n, {x, config_.hidden, adds, nullptr, nullptr});
 }
 
 void LayerPasses::finish(LayerId index, float* x, int n, std::uint64_t* oMark, std::uint64_t* ffnMark) {
@@ -281,8 +282,9 @@ void LayerPasses::applyExperts(const DeviceLayer& weights, float* x, int n, std:
     const bool shared = experts.shared.down.rows > 0;
     if (shared) {
         linear_->run(experts.shared.gateUp, expertInput_, n,
-                     {nullptr, 0, false, nullptr, buffers_.hidden, gateRule(config_)});
-        linear_->run(experts.shared.down, buffers_.hidden, n, {sharedResult_, config_.hidden, false, nullptr, nullptr});
+                     {nullptr, 0, false, nullptr, buffers_->hidden, gateRule(config_)});
+        linear_->run(experts.shared.down, buffers_->hidden, n,
+                     {sharedResult_, config_.hidden, false, nullptr, nullptr});
     }
     cuda::combineExperts(launch_,
                          {x, n, config_.hidden, e.used, expertResults_, expertWeights_,
@@ -290,7 +292,7 @@ void LayerPasses::applyExperts(const DeviceLayer& weights, float* x, int n, std:
 }
 
 void LayerPasses::head(float* logits, int n, std::uint64_t* mark) {
-    linear_->run(model_.lmHead, buffers_.x, config_.hidden, n, norm(model_.finalNorm),
+    linear_->run(model_.lmHead, buffers_->x, config_.hidden, n, norm(model_.finalNorm),
                  {logits, config_.vocab, false, nullptr, nullptr}, mark);
 }
 

@@ -10,6 +10,7 @@
 #include "kernels/cuda/token/latent.h"
 
 #include <memory>
+#include <optional>
 
 namespace kvscope {
 
@@ -27,6 +28,12 @@ public:
     void open();
     /// Null before open().
     const std::unique_ptr<cuda::Linear>& linear() const { return linear_; }
+
+    /// Until the next call, a step's rows are the first `rows` of these buffers, which outlive the calls that use them.
+    /// At first they are all rows, in the buffers of the constructor.
+    void workOn(const StepBuffers& buffers, int rows) { buffers_ = &buffers, rows_ = rows; }
+    /// All rows again.
+    void workOnAll() { buffers_ = &all_, rows_.reset(); }
 
     /// Writes the embeddings of token ids [n] to the residual stream x [n, hidden]. The same kernel sets `clearCount`
     /// words of `clear` to 0.
@@ -56,11 +63,12 @@ public:
     void feedForwardOf(LayerId layer, const float* from, float* x, int n, bool adds, std::uint64_t* mark);
     /// Writes the logits of StepBuffers::x, of its first n rows.
     void head(float* logits, int n, std::uint64_t* mark);
-    void head(float* logits, std::uint64_t* mark = nullptr) { head(logits, layout_.rows, mark); }
+    void head(float* logits, std::uint64_t* mark = nullptr) { head(logits, rows(), mark); }
 
 private:
     static constexpr int kExpertRows = 512; // tokens that go through the experts together
 
+    int rows() const { return rows_.value_or(layout_.rows); }
     cuda::Norm norm(const float* weight) const { return {weight, config_.streamNormEps()}; }
     void append(const cuda::AppendArgs& args, const cuda::LatentTokens& latent);
     void planExperts(DeviceArena& arena);
@@ -71,7 +79,9 @@ private:
     const DeviceModel& model_;
     const ModelConfig& config_;
     const BatchLayout& layout_;
-    const StepBuffers& buffers_;
+    const StepBuffers& all_;
+    const StepBuffers* buffers_;
+    std::optional<int> rows_; // nothing: those of the layout, which may change
     const cuda::Launch& launch_;
     StageRanges& stages_;
     cuda::LinearNeeds needs_;

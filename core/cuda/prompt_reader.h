@@ -62,7 +62,7 @@ public:
     bool readChunk(int until, const std::vector<std::int32_t>& prompt, StepRecord& record, const std::stop_token& stop);
 
     static constexpr int kPiece = BatchLayout::kPieceTokens; // tokens projected together at most
-    /// Tokens projected together where prompts are read in chunks of so many tokens; 0: layer by layer.
+    /// Tokens projected together. chunkTokens: tokens of a chunk; 0: prompts are read layer by layer.
     static constexpr int pieceTokens(int chunkTokens) {
         return chunkTokens > 0 && chunkTokens < kPiece ? chunkTokens : kPiece;
     }
@@ -92,7 +92,7 @@ public:
     std::int32_t *ids = nullptr, *positions = nullptr; // [maxPrompt]
     float* logSums = nullptr;                          // [pieceTokens, queryHeads], with Abilities::logSums
     __nv_bfloat16* scratch[2] = {}; // blocks of one layer and sequence that do not stay on the device
-    // In chunks: the same of each layer, until the prompt is read; null: they stay in any case
+    // Where prompts are read in chunks: each layer's blocks until the prompt is read; null: the layer is not offloaded
     PerLayer<__nv_bfloat16*> kept;
     __nv_bfloat16* bounce = nullptr; // host memory, with StorePlan::Bounce: blocks of a layer on their way
 

@@ -1,10 +1,10 @@
-// What the first prompt of a process would wait for is loaded while the weights are copied: a rehearsal makes an engine
-// of its own, with the options of the session, and reads a short prompt with it on a thread of its own. It launches
-// what the session will launch, so that no list of kernels can lack one.
+// Loads the code of kernels while the weights are copied, so that the first prompt of a process does not wait for it. A
+// rehearsal makes an engine with the options of the session and reads a short prompt with it, on another thread. It
+// launches the kernels that the session will launch, so nobody has to keep a list of them.
 //
 // The driver loads a kernel's code at the kernel's first launch, and cuBLASLt chooses the algorithm of a product and
 // loads its kernel at the first product of that shape. Weights that have not been copied yet are zero (DeviceArena), so
-// the rehearsal computes with finite numbers, and nobody reads what comes of it.
+// the rehearsal computes with finite numbers, and nobody reads its results.
 #pragma once
 
 #include "core/cuda/cuda_engine_options.h"
@@ -45,7 +45,8 @@ public:
     void finish();
     /// Milliseconds from the beginning to the end. Call this after finish().
     double ms() const { return ms_; }
-    /// Why it ended early; empty: it did not. The first prompt then loads what is left. Call this after finish().
+    /// Why the rehearsal ended early, so that the first prompt loads the other kernels; empty: it did not. Call this
+    /// after finish().
     const std::string& problem() const { return problem_; }
 
 private:

@@ -1,10 +1,12 @@
 #include "core/cuda/report_reader.h"
 
+#include "core/engine/step_order.h"
 #include "core/session/oracle_best.h"
 
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
+#include <optional>
 #include <utility>
 
 namespace kvscope {
@@ -15,10 +17,12 @@ using enum StepReport::StepMark;
 void ReportReader::fill(const StepReport& report, StepRecord& record, std::span<const ActiveSequence> active) const {
     fillTimes(report, record);
     record.layers.assign(layers_.size(), {});
+    const bool halves = order_.isInHalves();
+    if (halves) fillHalves(report, record);
     for (const LayerId i : idsUpTo<LayerId>(config_.layers)) {
         const DeviceLayerState& layer = layers_[i];
-        fillStages(report, i, record.layers[int(i)]);
-        if (layer.offloaded) fillTransfers(report, i, record);
+        if (!halves) fillStages(report, i, record.layers[int(i)]);
+        if (layer.offloaded && !halves) fillTransfers(report, i, record);
         if (layer.sparse && layer.ownTier)
             fillOwnSelections(report, i, record, active);
         else if (layer.sparse)
@@ -88,6 +92,60 @@ void ReportReader::fillStages(const StepReport& report, LayerId index, LayerReco
     }
 }
 
+/// The stages of two halves of the rows, which take turns: each stage lasts until the next one of either half begins,
+/// and a layer's stages and transfers are those of both. The wait for a half's blocks is its layer's offloading. Layers
+/// of the two halves lie across each other, so a layer is said to begin where all before it have had their time.
+void ReportReader::fillHalves(const StepReport& report, StepRecord& record) const {
+    const StepReport of[] = {report.half(0, 0), report.half(1, layout_.headOf(RowId{firstHalf(layout_.rows)}))};
+    struct Begin {
+        LayerId layer;
+        std::optional<Stage> stage; // nothing: the oracle
+        std::uint64_t at;
+    };
+    std::vector<Begin> begins;
+    const auto choose = [&](int half, LayerId index) {
+        const std::uint64_t* marks = of[half].marksOf(index);
+        begins.push_back({index, Stage::QkvLinear, marks[kQkv]});
+        begins.push_back({index, Stage::Rope, marks[kRope]});
+        if (layers_[index].indexed) begins.push_back({index, Stage::Compression, marks[kCompression]});
+        if (!layers_[index].sparse) return;
+        begins.push_back({index, Stage::Stage1, marks[kStage1]});
+        begins.push_back({index, Stage::Pooling, marks[kPooling]});
+        begins.push_back({index, Stage::Offloading, marks[kOffloading]});
+    };
+    const auto attend = [&](int half, LayerId index) {
+        const std::uint64_t* marks = of[half].marksOf(index);
+        const bool sparse = layers_[index].sparse;
+        if (layers_[index].offloaded) begins.push_back({index, Stage::Offloading, marks[kReady]});
+        begins.push_back({index, sparse ? Stage::Stage2 : Stage::Attention, marks[kAttention]});
+        if (sparse && options_.oracle) begins.push_back({index, std::nullopt, marks[kOracle]});
+        begins.push_back({index, Stage::OLinear, marks[kOLinear]});
+        begins.push_back({index, Stage::Ffn, marks[kFfn]});
+    };
+    inHalves(config_.layers, choose, attend);
+    PerLayer<std::int64_t> took(layers_.size(), 0);
+    for (std::size_t i = 0; i < begins.size(); ++i) {
+        const Begin& begin = begins[i];
+        const std::uint64_t end = i + 1 < begins.size() ? begins[i + 1].at : report.stepMarks[kLmHead];
+        const auto ns = std::int64_t(end - begin.at);
+        if (begin.stage) record.layers[int(begin.layer)].stageNs[*begin.stage] += ns;
+        took[begin.layer] += ns;
+    }
+    std::int64_t start = clock_.sinceOrigin(begins.front().at);
+    for (const LayerId i : idsUpTo<LayerId>(config_.layers)) {
+        LayerRecord& out = record.layers[int(i)];
+        out.startNs = std::exchange(start, start + took[i]);
+        if (!layers_[i].offloaded) continue;
+        for (const StepReport& half : of) {
+            const LayerRecord before = out;
+            fillTransfers(half, i, record);
+            out.h2dBlocks += before.h2dBlocks, out.d2hBlocks += before.d2hBlocks;
+            out.h2dBytes += before.h2dBytes, out.d2hBytes += before.d2hBytes;
+            out.transferNs += before.transferNs, out.exposedNs += before.exposedNs;
+        }
+    }
+}
+
 void ReportReader::fillTransfers(const StepReport& report, LayerId index, StepRecord& record) const {
     LayerRecord& out = record.layers[int(index)];
     const std::int64_t blockBytes = options_.fullBlockBytes(layout_.blockElements);
@@ -96,7 +154,8 @@ void ReportReader::fillTransfers(const StepReport& report, LayerId index, StepRe
     out.d2hBlocks = std::int32_t(report.countsOf(index)[1]);
     out.h2dBytes = out.h2dBlocks * blockBytes;
     out.d2hBytes = out.d2hBlocks * blockBytes;
-    if (order_.looksAhead())
+    out.transferNs = out.exposedNs = 0;
+    if (order_.movesBeside())
         fillBeside(report, index, record);
     else if (out.h2dBlocks + out.d2hBlocks > 0) // on demand: nothing computes while it runs
         out.transferNs = out.exposedNs = std::int64_t(marks[kLoaded] - marks[kGather]);
@@ -106,8 +165,9 @@ void ReportReader::fillTransfers(const StepReport& report, LayerId index, StepRe
 void ReportReader::fillBeside(const StepReport& report, LayerId index, StepRecord& record) const {
     LayerRecord& out = record.layers[int(index)];
     const std::uint64_t* marks = report.marksOf(index);
-    const bool ahead = order_.chosenAhead(index);
-    const int blocks = out.h2dBlocks + (ahead ? 0 : out.d2hBlocks);
+    // Whether write-backs are transfers of their own, behind the loads.
+    const bool apart = order_.isInHalves() ? options_.quantised.has_value() : order_.chosenAhead(index);
+    const int blocks = out.h2dBlocks + (apart ? 0 : out.d2hBlocks);
     if (blocks > 0) {
         const auto span = [](std::uint64_t from, std::uint64_t to) { return to > from ? std::int64_t(to - from) : 0; };
         const std::int64_t moved = span(marks[kGather], marks[kLoaded]);
@@ -115,11 +175,12 @@ void ReportReader::fillBeside(const StepReport& report, LayerId index, StepRecor
         if (marks[kLoaded] > marks[kReady]) out.exposedNs = span(marks[kReady], marks[kAttention]);
         out.transferNs = std::max(moved, out.exposedNs);
         if (options_.trace != nullptr)
-            record.spans.push_back({record.step, int(index), SpanRecord::Kind::Copy, "lookahead transfers",
+            record.spans.push_back({record.step, int(index), SpanRecord::Kind::Copy,
+                                    order_.isInHalves() ? "transfers beside the other half" : "lookahead transfers",
                                     fmt::format("layer {}: {} blocks", int(index), blocks),
                                     clock_.sinceOrigin(marks[kGather]), moved});
     }
-    if (out.d2hBlocks > 0 && ahead) out.transferNs += std::int64_t(marks[kBackEnd] - marks[kBack]);
+    if (out.d2hBlocks > 0 && apart) out.transferNs += std::int64_t(marks[kBackEnd] - marks[kBack]);
 }
 
 /// Fills in the selections of the engine's own choice: one for each head that did not attend to everything.

@@ -26,14 +26,16 @@ public:
     /// active: the step's sequences, ascending.
     void fill(const StepReport& report, StepRecord& record, std::span<const ActiveSequence> active) const;
 
-    /// What one of several rows of a step reports, into a record of its own, where its sequence is 0. row.sequence: its
-    /// place in the step. alone: the step has no other row, so that all times are this row's. For methods that are data
+    /// Fills a record of one row of a step that may have others; in the record the row is sequence 0. row.sequence: the
+    /// row's place in the step. alone: the step has no other row, so that all times are this row's. Only for methods
+    /// that are data.
     void fillRow(const StepReport& report, const ActiveSequence& row, bool alone, StepRecord& record) const;
 
 private:
     void fillTimes(const StepReport& report, StepRecord& record) const;
     void countTransfers(const StepReport& report, LayerId layer, const ActiveSequence& row, LayerRecord& out) const;
     void fillStages(const StepReport& report, LayerId layer, LayerRecord& out) const;
+    void fillHalves(const StepReport& report, StepRecord& record) const;
     void fillTransfers(const StepReport& report, LayerId layer, StepRecord& record) const;
     void fillBeside(const StepReport& report, LayerId layer, StepRecord& record) const;
     void fillSelections(const StepReport& report, LayerId layer, StepRecord& record,

@@ -28,7 +28,7 @@ CudaEngineOptions optionsOf(const CudaEngineOptions& usual, const CudaRowParts& 
     options.maxPrompt = 1;
     options.sampling = {};
     options.store = nullptr;
-    options.method.makeSelector = nullptr; // or it would make none
+    options.method.makeSelector = nullptr; // rows with a selector are not batched (suits)
     return options;
 }
 

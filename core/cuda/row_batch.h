@@ -40,7 +40,7 @@ public:
     /// A step of these rows, which have begun it. Waits. tokens: those of the rows, in the same order. order: numbers
     /// of the rows in the order in which a pool takes their blocks
     void decode(std::span<CudaRow* const> rows, std::span<const RowToken> tokens, std::span<const int> order);
-    /// Of the last step.
+    /// Where the time of the last step went.
     const RowStepTimes& times() const { return times_; }
     /// Called before something else than decode() works with the rows: copies the logits of each row into the row's own
     /// memory, and frees all places.

@@ -20,21 +20,21 @@ struct Scattered {
     std::size_t fromStride = 0, toStride = 0; // from one head to the next
 };
 
-/// SparseServe's way to the host: blocks come over the link in one copy, and threads scatter them. One Scatter serves
-/// all prompts of an engine.
+/// Brings a prompt's blocks to the host as SparseServe does: one copy brings them over the link, and then threads
+/// scatter them. One Scatter serves all prompts of an engine.
 class Scatter {
 public:
     static constexpr int kThreads = 4;
 
     Scatter() : team_(kThreads) {}
-    /// Has the threads scatter when everything that the stream has so far is done; what the stream gets later waits for
-    /// them. The memory must live until then. @throws Error(Device)
+    /// Scatters on the threads as soon as the stream has done what was launched on it before this call; what is
+    /// launched on it afterwards waits for the threads. The memory must live until then. @throws Error(Device)
     void after(cudaStream_t stream, const Scattered& what);
     /// Scatters now, and returns when all blocks are there. Any thread may call this.
     void now(const Scattered& what);
 
 private:
-    std::mutex mutex_; // streams of different prompts come at once
+    std::mutex mutex_; // streams of different prompts may scatter at once
     cpu::ThreadTeam team_;
 };
 

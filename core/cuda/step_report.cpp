@@ -9,7 +9,7 @@ namespace kvscope {
 
 StepReport::StepReport(const ReportNeeds& needs, char* base, std::size_t& bytes)
     : heads_(needs.heads()), capacity_(needs.capacity), units_(needs.units), ownBytes_(needs.ownBytes),
-      recorded_(needs.recorded) {
+      layers_(needs.layers), recorded_(needs.recorded) {
     bytes = 0;
     const auto take = [&](auto*& pointer, Elements count) {
         pointer = reinterpret_cast<std::remove_reference_t<decltype(pointer)>>(base + bytes);
@@ -17,14 +17,25 @@ StepReport::StepReport(const ReportNeeds& needs, char* base, std::size_t& bytes)
     };
     const Elements layers(needs.layers);
     take(tokens, needs.rows);
-    take(marks, {layers, int{kMarks}});
+    take(marks, {needs.halves, layers, int{kMarks}});
     take(stepMarks, int{kStepMarks});
     take(heads, layers * heads_);
-    take(counts, layers * 2);
+    take(counts, {needs.halves, layers, 2});
     if (needs.blocks) take(blocks, layers * heads_ * capacity_);
     if (needs.scores) take(scores, layers * heads_ * capacity_);
     if (units_ > 0) take(masses, layers * heads_ * units_);
     if (ownBytes_ > 0) take(own, layers * ownBytes_);
+}
+
+StepReport StepReport::half(int which, int firstHead) const {
+    StepReport out = *this;
+    out.marks = RowsOf(marks, {layers_, int{kMarks}})[which];
+    out.counts = RowsOf(counts, {layers_, 2})[which];
+    out.heads += firstHead;
+    if (blocks != nullptr) out.blocks = RowsOf(blocks, capacity_)[firstHead];
+    if (scores != nullptr) out.scores = RowsOf(scores, capacity_)[firstHead];
+    if (masses != nullptr) out.masses = RowsOf(masses, units_)[firstHead];
+    return out;
 }
 
 void StepReports::plan(DeviceArena& arena, const ReportNeeds& needs) {

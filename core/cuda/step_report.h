@@ -21,6 +21,7 @@ struct ReportNeeds {
     bool blocks = false, scores = false; // the blocks and the scores of every choice
     std::size_t units = 0;               // attention masses of a KV head, with the oracle; 0: none
     std::size_t ownBytes = 0;            // bytes of a layer in the selector's own report
+    int halves = 1;                      // 2: the rows are two halves, each with marks and counts of its own
     Elements heads() const { return {rows, kvHeads}; }
 };
 
@@ -54,14 +55,17 @@ struct StepReport {
     StepReport(const ReportNeeds& needs, char* base, std::size_t& bytes);
 
     std::int32_t* tokens = nullptr;       // [rows] the first part, because alone it is copied when nothing is recorded
-    std::uint64_t* marks = nullptr;       // [layers][kMarks]
+    std::uint64_t* marks = nullptr;       // [halves][layers][kMarks]
     std::uint64_t* stepMarks = nullptr;   // [kStepMarks]
     cuda::SelectionHead* heads = nullptr; // [layers][rows*kvHeads]
-    std::uint32_t* counts = nullptr;      // [layers][2] blocks loaded, blocks written back
+    std::uint32_t* counts = nullptr;      // [halves][layers][2] blocks loaded, blocks written back
     PackedBlock* blocks = nullptr;        // [layers][rows*kvHeads][capacity], or null
     float* scores = nullptr;              // [layers][rows*kvHeads][capacity], or null
     float* masses = nullptr;              // [layers][rows*kvHeads][units], or null
     char* own = nullptr;                  // [layers][ownBytes], or null
+
+    /// What one half of the rows reports. firstHead: the head of all rows at which the half begins
+    StepReport half(int which, int firstHead) const;
 
     // Parts of one layer; null where the report has no such part
     cuda::SelectionHead* headsOf(LayerId layer) const { return heads + first(layer); }
@@ -84,6 +88,7 @@ private:
     std::size_t first(LayerId layer) const { return Elements(int(layer), heads_); }
 
     std::size_t heads_ = 0, capacity_ = 0, units_ = 0, ownBytes_ = 0;
+    int layers_ = 0;
     bool recorded_ = true;
 };
 

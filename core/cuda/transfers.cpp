@@ -16,8 +16,7 @@ Transfers::Transfers(const CudaEngineOptions& options, const BatchLayout& layout
       stages_(stages) {}
 
 void Transfers::plan(DeviceArena& arena) {
-    const std::size_t layers = layers_.size();
-    arena.plan(counters, layers * 2 + 2, "session state");
+    arena.plan(counters, halves() * halfCounters(), "session state");
     if (options_.transfers.plan.loads != TransferPlan::Kernel) {
         constexpr const char* kWhat = "lists of blocks";
         arena.planHost(lists_.loads, mostLoads(), kWhat);
@@ -25,9 +24,9 @@ void Transfers::plan(DeviceArena& arena) {
         arena.planHost(lists_.counts, 2, kWhat);
     }
     if (!loop_) return;
-    for (cuda::GatherArgs*& gathers : loopGathers) arena.plan(gathers, layers, "session state");
-    arena.plan(flags.listed, layers + 1, "session state");
-    arena.plan(flags.loaded, layers, "session state");
+    for (cuda::GatherArgs*& gathers : loopGathers) arena.plan(gathers, loopLayers(), "session state");
+    arena.plan(flags.listed, loopLayers() + 1, "session state");
+    arena.plan(flags.loaded, loopLayers(), "session state");
 }
 
 void Transfers::open() {
@@ -35,6 +34,15 @@ void Transfers::open() {
     if (!beside_) return;
     for (cuda::Event* event : {&chosen_, &loaded_[0], &loaded_[1]}) *event = cuda::Event::make();
     second_ = cuda::Stream::make(cuda::StreamKind::Urgent);
+    secondStream_ = second_.get();
+}
+
+void Transfers::openHalf(const Transfers& all, int half) {
+    beside_ = true;
+    for (cuda::Event* event : {&chosen_, &loaded_[0], &loaded_[1]}) *event = cuda::Event::make();
+    secondStream_ = all.secondStream_;
+    blocksOfAll_ = all.blocks();
+    counters = RowsOf(all.counters, halfCounters())[half];
 }
 
 void Transfers::checkLoop() {
@@ -43,10 +51,12 @@ void Transfers::checkLoop() {
 
 int Transfers::blocks() const {
     if (options_.transfers.aheadBlocks > 0) return options_.transfers.aheadBlocks;
+    if (blocksOfAll_ > 0) return blocksOfAll_;
     return usualBlocks(layout_.rows);
 }
 
 void Transfers::upload(const StepReports& reports) {
+    if (order_.isInHalves()) return; // the halves say what
     for (int entry = 0; entry < StepReports::kEntries && loop_; ++entry) {
         PerLayer<cuda::GatherArgs> gathers(layers_.size());
         for (const LayerId i : layers_.ids())
@@ -55,6 +65,13 @@ void Transfers::upload(const StepReports& reports) {
                                cudaMemcpyHostToDevice),
                     "preparing the session");
     }
+}
+
+void Transfers::uploadHalves(int entry, const std::vector<cuda::GatherArgs>& loads) const {
+    if (!loop_) return;
+    cuda::check(
+        cudaMemcpy(loopGathers[entry], loads.data(), loads.size() * sizeof(cuda::GatherArgs), cudaMemcpyHostToDevice),
+        "preparing the session");
 }
 
 cuda::GatherArgs Transfers::gatherArgs(LayerId index, const StepReport& report) const {
@@ -157,7 +174,7 @@ cuda::GatherArgs Transfers::besideArgs(LayerId index, const StepReport& report, 
     const bool loads = part != Part::WriteBacks;
     gather.mark = report.mark(index, loads ? kGather : kBack);
     gather.endMark = report.mark(index, loads ? kLoaded : kBackEnd);
-    if (options_.record && loads) {
+    if (options_.record && loads && order_.looksAhead()) {
         gather.ready = report.mark(index, kReady);
         gather.begin = report.mark(kEmbed);
         gather.late = report.headsOf(index);
@@ -168,7 +185,7 @@ cuda::GatherArgs Transfers::besideArgs(LayerId index, const StepReport& report, 
 /// How kernels on the second stream are launched.
 cuda::Launch Transfers::onSecond() const {
     cuda::Launch how = launch_;
-    how.stream = second_.get();
+    how.stream = secondStream_;
     how.joined = true;
     return how;
 }
@@ -176,14 +193,14 @@ cuda::Launch Transfers::onSecond() const {
 /// Makes what the second stream gets from now on wait for everything that the step's stream has so far.
 void Transfers::fork() const {
     cuda::check(cudaEventRecord(chosen_.get(), launch_.stream), "starting a transfer");
-    cuda::check(cudaStreamWaitEvent(second_.get(), chosen_.get()), "starting a transfer");
+    cuda::check(cudaStreamWaitEvent(secondStream_, chosen_.get()), "starting a transfer");
 }
 
 void Transfers::move(LayerId index, const StepReport& report, Part part) {
     stages_.at(index, Stage::Offloading);
     cuda::gatherBlocks(onSecond(), besideArgs(index, report, part), blocks());
     if (part != Part::WriteBacks)
-        cuda::check(cudaEventRecord(loaded_[int(index) % 2].get(), second_.get()), "starting a transfer");
+        cuda::check(cudaEventRecord(loaded_[int(index) % 2].get(), secondStream_), "starting a transfer");
 }
 
 void Transfers::besideNow(LayerId index, const StepReport& report) {
@@ -200,15 +217,15 @@ void Transfers::besideLater(LayerId index, bool loadsNext, bool writesBack, cons
 
 cuda::Launch Transfers::join(LayerId index) const {
     cuda::Launch how = launch_;
-    if (!order_.looksAhead() || loop_ || !layers_[index].offloaded) return how;
+    if (!order_.movesBeside() || loop_ || !layers_[index].offloaded) return how;
     cuda::check(cudaStreamWaitEvent(launch_.stream, loaded_[int(index) % 2].get()), "waiting for a transfer");
     how.joined = true;
     return how;
 }
 
 void Transfers::joinAll(bool any) const {
-    if (!order_.looksAhead() || loop_ || !any) return;
-    cuda::check(cudaEventRecord(chosen_.get(), second_.get()), "waiting for a transfer");
+    if (!order_.movesBeside() || loop_ || !any) return;
+    cuda::check(cudaEventRecord(chosen_.get(), secondStream_), "waiting for a transfer");
     cuda::check(cudaStreamWaitEvent(launch_.stream, chosen_.get()), "waiting for a transfer");
 }
 
@@ -229,14 +246,24 @@ void Transfers::startLoop(int entry) {
         cuda::check(cudaStreamWaitEvent(launch_.stream, chosen_.get()), "waiting for a transfer");
     cuda::TransferLoopArgs args;
     args.gathers = loopGathers[entry];
-    args.layers = int(layers_.size());
-    while (!layers_[LayerId{args.first}].offloaded) ++args.first;
+    args.layers = int(loopLayers());
+    args.first = firstOfLoop();
     args.blockBytes = int(options_.fullBlockBytes(layout_.blockElements));
     args.writesBack = !options_.quantised;
     args.step = ++loops_;
     args.flags = flags;
     cuda::runTransferLoop(onSecond(), args, blocks());
-    cuda::check(cudaEventRecord(chosen_.get(), second_.get()), "starting a transfer");
+    cuda::check(cudaEventRecord(chosen_.get(), secondStream_), "starting a transfer");
+}
+
+int Transfers::firstOfLoop() const {
+    int first = 0;
+    while (!layers_[LayerId{first}].offloaded) ++first;
+    return first * int(halves());
+}
+
+void Transfers::handOverHalf(int listed, int awaited, std::uint64_t* ready) const {
+    cuda::handOver(launch_, flags, listed, awaited, blocks(), awaited > firstOfLoop(), ready);
 }
 
 void Transfers::handOver(LayerId listed, std::optional<LayerId> awaited, std::uint64_t* ready) const {

@@ -25,8 +25,8 @@ public:
     Transfers(const CudaEngineOptions& options, const BatchLayout& layout, const PerLayer<DeviceLayerState>& layers,
               const ChoiceOrder& order, const BlockChoice& choice, const cuda::Launch& launch, StageRanges& stages);
 
-    /// Says that there will be transfers while a step computes. able: one kernel could make all transfers of a step;
-    /// asked: whether it shall. Nothing: where checkLoop finds that it can.
+    /// Says that transfers will be made while a step computes. able: one kernel, the transfer loop, could make all
+    /// transfers of a step. asked: whether it shall; nothing: it does unless checkLoop finds that it cannot.
     void planBeside(bool able, std::optional<bool> asked) {
         beside_ = true, loop_ = able && asked.value_or(true), unsure_ = loop_ && !asked;
     }
@@ -35,10 +35,21 @@ public:
     /// Opens the copy stream, and the second stream where transfers are made while a step computes.
     /// @throws Error(OutOfMemory | Device)
     void open();
-    /// Gives the transfer loop up where nobody asked for it and kernels run one at a time, as some tools have it: the
-    /// loop would wait for ever. Called once, with the arena taken and before the first step.
+    /// Gives up the transfer loop if nobody asked for it and kernels run one at a time, as under some tools: the loop
+    /// would wait for ever. Called once, after the arena has been taken and before the first step.
     void checkLoop();
     bool hasLoop() const { return loop_; }
+    /// For one half of the rows, in place of plan() and open(): transfers travel on the second stream of `all`, behind
+    /// what is under way there, and are counted in part number `half` of its counters.
+    void openHalf(const Transfers& all, int half);
+    /// In halves, what `upload` uploads is what both halves say here of their layers: the loads of layer 0 of the first
+    /// half, of the second half, of layer 1 and so on. The loop takes each of these for a layer.
+    void uploadHalves(int entry, const std::vector<cuda::GatherArgs>& loads) const;
+    /// For one half of the rows: the loop of all rows makes its transfers.
+    void leaveToLoop() { loop_ = true; }
+    cuda::GatherArgs loopArgs(LayerId layer, const StepReport& report) const {
+        return besideArgs(layer, report, Part::Loads);
+    }
     /// How many thread blocks a transfer beside other kernels has. Every thread block more slows the other kernels, so
     /// these are as few as keep the link busy (bench/results, 2026-11-22).
     int blocks() const;
@@ -64,6 +75,8 @@ public:
     /// With the transfer loop: tells the loop that the list of layer `listed` is complete, and waits for the blocks of
     /// layer `awaited`, where there is one. ready: the mark at which the wait begins.
     void handOver(LayerId listed, std::optional<LayerId> awaited, std::uint64_t* ready) const;
+    /// The same in halves, by places in the list of uploadHalves(); -1: none.
+    void handOverHalf(int listed, int awaited, std::uint64_t* ready) const;
     /// Makes the stream of the step wait for the layer's blocks. @return how the attention is launched
     cuda::Launch join(LayerId layer) const;
     /// Makes the end of the step wait for all transfers. any: some layer is offloaded.
@@ -76,15 +89,22 @@ public:
 
     /// The layer's pair of `counters`.
     std::uint32_t* countsOf(LayerId layer) const { return counters + 2 * int(layer); }
+    /// How many words of `counters` are zero when a step begins.
+    int clearedCounters() const { return int(halves() * halfCounters()) - 2; }
 
     // Device memory
-    std::uint32_t* counters = nullptr;                         // [layers + 1][2] blocks loaded, written back
+    std::uint32_t* counters = nullptr;                         // [halves][layers + 1][2] blocks loaded, written back
     cuda::GatherArgs* loopGathers[StepReports::kEntries] = {}; // [layers], with the loop
     cuda::TransferFlags flags;                                 // with the loop
 
 private:
     cuda::GatherArgs gatherArgs(LayerId layer, const StepReport& report) const;
     cuda::GatherArgs besideArgs(LayerId layer, const StepReport& report, Part part) const;
+    std::size_t halves() const { return order_.isInHalves() ? 2 : 1; }
+    /// For the loop a layer of one half is a layer.
+    std::size_t loopLayers() const { return layers_.size() * halves(); }
+    int firstOfLoop() const;
+    std::size_t halfCounters() const { return layers_.size() * 2 + 2; }
     cuda::Launch onSecond() const;
     void fork() const;
     void move(LayerId layer, const StepReport& report, Part part);
@@ -112,6 +132,8 @@ private:
     std::uint32_t loops_ = 1; // steps that had a transfer loop, and the trial step, which had none
     cuda::Event chosen_, loaded_[2];
     cuda::Stream copy_, second_;
+    int blocksOfAll_ = 0;                 // of a half: blocks() of all rows
+    cudaStream_t secondStream_ = nullptr; // second_, or that of all rows
 };
 
 } // namespace kvscope

@@ -1,5 +1,5 @@
-// One sequence on its way through block diffusion: its tokens so far, the block that is being denoised, and what comes
-// next.
+// One sequence on its way through block diffusion: its tokens so far, the block that is being denoised, and which
+// forward follows.
 #pragma once
 
 #include "base/indexed.h"
@@ -10,14 +10,15 @@
 
 namespace kvscope {
 
-/// What becomes of mask ids in a prompt, and of text behind an end token.
+/// What is done with mask ids in a prompt, and with text behind an end token.
 struct BlockRunRules {
     bool promptMasks = false; // mask ids of the prompt are masks, and become tokens; false: text like any other
     bool trimEnd = true;      // generated() ends with the first end token; false: with the block that holds it
 };
 
-/// A prompt, and blocks of masks after it that become tokens one forward at a time. Tokens of the prompt that do not
-/// fill a block stand unmasked at the beginning of the first one. What is masked is remembered, not read from the ids.
+/// A prompt, and blocks of masks behind it that become tokens one forward at a time. The last tokens of a prompt, if
+/// they do not fill a block, stand unmasked at the beginning of the first block that is denoised. The run remembers
+/// which positions are masked and does not read it from the ids.
 class BlockRun {
 public:
     /// endIds: generation ends with the block in which one was written; empty: never by a token.
@@ -40,13 +41,13 @@ public:
     /// After every forward. After a clean one the next block begins, or the sequence is finished.
     void forwardDone();
 
-    /// Tokens read by whole blocks before the first forward: those of the prompt, up to its first mask.
+    /// How many tokens are read in whole blocks before the first forward: those of the prompt, up to its first mask.
     int promptBlocksEnd() const { return promptBlocksEnd_; }
     int promptTokens() const { return promptTokens_; }
     /// Tokens after the prompt that are written without a gap, up to an end token as the rules say, at most
     /// maxNewTokens.
     const std::vector<std::int32_t>& generated() const { return generated_; }
-    /// Positions that the run may reach, whole blocks: for a prompt of so many tokens.
+    /// How many positions the run may reach, in whole blocks, after a prompt of so many tokens.
     static int reach(int promptTokens, int maxNewTokens, int block) {
         return (promptTokens + maxNewTokens + block - 1) / block * block;
     }

@@ -1,4 +1,4 @@
-// From the candidates of a canvas's masked positions to those that are written.
+// Chooses which of the candidates of a canvas's masked positions are written.
 #pragma once
 
 #include "core/diffusion/unmasking.h"

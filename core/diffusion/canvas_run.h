@@ -10,8 +10,8 @@
 
 namespace kvscope {
 
-/// What is masked is remembered, not read from the ids: a mask id in a prompt is text like any other, and never written
-/// over.
+/// The run remembers which positions are masked and does not read it from the ids: a mask id in a prompt is text like
+/// any other, and is never written over.
 class CanvasRun {
 public:
     /// block divides length. endIds: generation ends with the block in which one was written and before which nothing

@@ -1,5 +1,5 @@
-// From the logits of a block's masked positions to what is written: a candidate token for each, and the positions whose
-// candidates the strategy accepts.
+// Makes a candidate token for each masked position of a block from its logits, and chooses the positions whose
+// candidates are written.
 #pragma once
 
 #include "core/select/denoising.h"
@@ -31,13 +31,14 @@ struct Candidate {
 /// Chooses candidates; keeps its scratch memory between calls.
 class CandidateChooser {
 public:
-    /// allowed: [vocab] nonzero for ids that may be written; the others count as if their logit were -inf. At least one
-    /// is allowed. Outlives the object.
+    /// allowed: [vocab] nonzero for ids that may be written; all others count as if their logit were -inf. At least one
+    /// id is allowed. The span must outlive this object.
     CandidateChooser(const CandidateSampling& sampling, std::span<const std::uint8_t> allowed)
         : sampling_(sampling), allowed_(allowed) {}
 
-    /// The candidate of one position, without its place. Equal logits: the lower id. draw: the next number in [0, 1);
-    /// called once where the temperature is above 0, else never. id -1: an allowed logit is infinite or NaN.
+    /// The candidate of one position; its `position` is not set. Equal logits: the lower id. draw: gives the next
+    /// number in [0, 1); it is called once where the temperature is above 0, else never. id -1: an allowed logit is
+    /// infinite or NaN.
     Candidate choose(std::span<const float> logits, const std::function<double()>& draw);
 
 private:

@@ -40,4 +40,18 @@ public:
 /// Runs one decode step through `layers` layers.
 void runStep(Stages& stages, int layers);
 
+/// The order of a step whose rows are two halves, so that one half computes while blocks of the other travel. A half
+/// works in a layer twice: choose(half, layer) is project, append and choose, which start the transfers of the half,
+/// and attend(half, layer) is all that comes behind them. Between the two of one half the other half attends in the
+/// layer before or, as the second half, chooses and attends in this one.
+template <class Choose, class Attend> void inHalves(int layers, const Choose& choose, const Attend& attend) {
+    constexpr int kHalves = 2;
+    for (int half = 0; half < kHalves; ++half) choose(half, LayerId{0});
+    for (const LayerId layer : idsUpTo<LayerId>(layers))
+        for (int half = 0; half < kHalves; ++half) {
+            attend(half, layer);
+            if (int(layer) + 1 < layers) choose(half, next(layer));
+        }
+}
+
 } // namespace kvscope

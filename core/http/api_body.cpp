@@ -37,7 +37,7 @@ json parseBody(std::string_view body) {
     try {
         document = json::parse(body, watch);
     } catch (const json::exception&) {
-        refuseBody("the body is no JSON in UTF-8");
+        refuseBody("the body is not JSON in UTF-8");
     }
     if (!document.is_object()) refuseBody("the body is not a JSON object");
     return document;
@@ -67,7 +67,7 @@ std::vector<std::int32_t> idsOf(const json& list, const char* name) {
     std::vector<std::int32_t> ids;
     for (const json& id : list) {
         if (!id.is_number_integer() || id.get<double>() < 0 || id.get<double>() > INT32_MAX)
-            refuseBody(fmt::format("{} has a token id that is no whole number from 0 to 2147483647", name), name);
+            refuseBody(fmt::format("{} has a token id that is not a whole number from 0 to 2147483647", name), name);
         ids.push_back(id.get<std::int32_t>());
     }
     return ids;

@@ -10,21 +10,22 @@
 
 namespace kvscope::http {
 
-/// @throws ApiError(400) always. parameter: the member that is meant; empty: none
+/// @throws ApiError(400) always. parameter: the member of the body that is refused; empty: none
 [[noreturn]] void refuseBody(const std::string& message, const std::string& parameter = {});
 
 /// The object in a body. @throws ApiError(400) if it is no JSON in UTF-8, is deeper than 32 levels, has a name twice in
 /// one object, or is not an object
 nlohmann::json parseBody(std::string_view body);
 
-/// Whether a member has a value with which it changes nothing: null, 0, false, or empty.
+/// Whether a member has a value that asks for nothing: null, 0, false, or empty.
 bool saysNothing(const nlohmann::json& value);
 
-/// The members below may be absent or null, and are `absent` then. @throws ApiError(400) naming a member that is of
-/// another kind
+/// Read a member that may be absent or null: flagOf then returns `absent`, and textOf an empty text. @throws
+/// ApiError(400) naming a member of another type
 bool flagOf(const nlohmann::json& body, const char* name, bool absent = false);
 std::string textOf(const nlohmann::json& body, const char* name);
-/// The whole numbers from 0 to 2147483647 of a list. `name` is in messages. @throws ApiError(400) for other elements
+/// The elements of a list, whole numbers from 0 to 2147483647. name: how messages call the list. @throws ApiError(400)
+/// for other elements
 std::vector<std::int32_t> idsOf(const nlohmann::json& list, const char* name);
 
 /// The member `messages`: a list with at least one message, each of a role and a text or a list of parts of the type

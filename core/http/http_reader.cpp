@@ -125,7 +125,7 @@ bool Reader::readRequestLine(std::string_view line) {
         return fail(400, "the request line is not a method, a target and a version with one blank between them");
     const std::string_view method = line.substr(0, one), target = line.substr(one + 1, two - one - 1),
                            version = line.substr(two + 1);
-    if (!isToken(method)) return fail(400, "the method is no word of HTTP");
+    if (!isToken(method)) return fail(400, "the method is not a word of HTTP");
     if (version != "HTTP/1.1" && version != "HTTP/1.0")
         return fail(version.substr(0, 5) == "HTTP/" ? 505 : 400, "the version is neither HTTP/1.1 nor HTTP/1.0");
     if (target.empty() || target.front() != '/' || !std::all_of(target.begin(), target.end(), isVisible) ||

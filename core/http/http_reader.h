@@ -34,8 +34,9 @@ struct Fault {
 };
 
 /// Takes the bytes of a connection in pieces of any size; how they are cut does not change the requests. A fault is
-/// told with the byte that makes it one: who speaks another protocol, such as TLS, does not wait for the end of the
-/// headers. After a fault the connection must close, because nobody knows where the next request would begin.
+/// reported with the first byte that makes the request wrong, so that a client with another protocol, such as TLS, is
+/// answered before the end of the headers. After a fault the connection must close, because nobody knows where the next
+/// request would begin.
 class Reader {
 public:
     enum class State { Head, Body, Complete, Failed };

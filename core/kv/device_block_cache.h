@@ -28,7 +28,8 @@ public:
     int admit(std::span<const std::int32_t> wanted, std::optional<BlockId> fresh, int step, const float* hostBlocks,
               std::span<std::uint8_t> hit, std::vector<CopyItem>& copies);
 
-    /// Sets what the policy takes for the last use of a resident block, until the block is wanted again.
+    /// Sets the last use of a resident block, by which the policy orders slots. It holds until the block is wanted
+    /// again.
     void rank(BlockId block, std::int32_t use) { lastUse_[slotOf_[block]] = use; }
 
     int slots() const { return int(map_.size()); }

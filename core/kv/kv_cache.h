@@ -19,7 +19,7 @@
 
 namespace kvscope {
 
-/// What has one element for each KV head of each layer of each row.
+/// The extents of an array with one element for each KV head of each layer of each row.
 using HeadExtents = Extents<RowId, LayerId, KvHeadId>;
 
 struct KvShape {

@@ -11,9 +11,9 @@ struct SymmetricEigen {
     std::vector<double> vectors; // [n, n]: row i is the unit eigenvector of values[i]
 };
 
-/// Rotates (cyclic Jacobi) until only rounding errors are left beside the diagonal. matrix: [n, n], row-major,
-/// symmetric. A sweep takes O(n^3), and about ten sweeps are needed: for n up to some hundreds. The largest component
-/// of an eigenvector is positive.
+/// The eigenvectors by cyclic Jacobi rotations, until only rounding errors are left beside the diagonal. matrix: [n,
+/// n], row-major, symmetric. A sweep takes O(n^3) and about ten sweeps are needed, so n may be some hundreds. The
+/// largest component of every eigenvector is positive.
 SymmetricEigen symmetricEigen(std::span<const double> matrix, int n);
 
 } // namespace kvscope

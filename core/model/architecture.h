@@ -20,13 +20,14 @@ struct FeedForwardNames {
     std::string gate = "gate_proj", up = "up_proj", down = "down_proj";
 };
 
-/// Names of latent attention: the queries' way down and up, the latent with the shared key part, the latent's way up.
+/// Names of latent attention's matrices and norms: the queries' projections to their latent and from it, the projection
+/// to the latent that keys and values share (with the rotated key part behind it), and the one from it.
 struct LatentNames {
     std::string queryDown = "q_a_proj", queryDownNorm = "q_a_layernorm.weight", queryUp = "q_b_proj";
     std::string down = "kv_a_proj_with_mqa", norm = "kv_a_layernorm.weight", up = "kv_b_proj";
 };
 
-/// Names of a mixture of experts. They follow its prefix.
+/// Names of a mixture of experts. In a tensor's name they follow `prefix`.
 struct MixtureNames {
     std::string prefix = "mlp.";
     std::string router = "gate.weight", choiceBias = "gate.e_score_correction_bias";
@@ -36,7 +37,7 @@ struct MixtureNames {
     std::string sharedGate = "shared_expert_gate.weight";
 };
 
-/// Names of tensors in a checkpoint. Those of a layer follow layers and "<i>.".
+/// Names of tensors in a checkpoint. The name of a layer's tensor begins with `layers`, the layer's number and ".".
 struct TensorNames {
     std::string embedding = "model.embed_tokens.weight", head = "lm_head.weight", finalNorm = "model.norm.weight";
     std::string layers = "model.layers.";
@@ -49,8 +50,8 @@ struct TensorNames {
     LatentNames latent;
     std::string mlp = "mlp."; // prefix of the feed-forward
     FeedForwardNames feedForward;
-    /// For files that hold the gate's rows and behind them the partner's in one matrix, and of all experts one list of
-    /// such matrices and one of the ways down. Empty: every matrix is a tensor.
+    /// Name of the matrix in files that hold gate and up in one matrix, the rows of gate first. Such files hold all
+    /// experts' matrices of gate and up in one tensor, and all of down in another. Empty: every matrix is a tensor.
     std::string gateUp = "";
     MixtureNames mixture;
 };
@@ -65,8 +66,8 @@ struct Architecture {
     std::string title;                   // e.g. "Qwen3"
     std::vector<std::string> classes;    // entries of `architectures` in config.json
     std::vector<std::string> modelTypes; // entries of `model_type`
-    /// Sets what differs from a Llama: the sizes every model has are read already, and `defaults` stand where the file
-    /// leaves a key out.
+    /// Sets what differs from a Llama. The sizes that every model has are read before; a key that the file leaves out
+    /// has its value from `defaults`.
     void (*read)(const ConfigReader& reader, ModelConfig& config) = nullptr;
     /// A JSON object: the value of each key that may be left out, as the class of transformers 5.17 has it. A family
     /// that the library does not have (inLibrary false) has few: its other keys must be stated.
@@ -74,25 +75,26 @@ struct Architecture {
     TensorNames names = {};
     std::vector<KeyAlias> aliases = {};
     bool inLibrary = true;
-    bool rotatesPart = false; // partial_rotary_factor counts
-    /// For a family whose files describe more than what reads text: the object of that part, as JSON, with what the
-    /// whole object says of it. Null: the file is that object.
+    bool rotatesPart = false; // partial_rotary_factor is read
+    /// For a family whose files also describe parts that read no text: returns, as JSON, the object of the part that
+    /// reads text, and adds to it what the whole object says about that part. Null: the whole object is read.
     std::string (*textPart)(const ConfigReader& whole) = nullptr;
 };
 
 /// All architectures in the order they are listed in messages.
 std::span<const Architecture> architectures();
-/// Finds the family by class name; by model type, where no class is stated or the checkpoint brings its own code
-/// (auto_map). @throws Error(Unsupported) also where class and type belong to different families
+/// Finds the family: by class name; where no class is stated or the checkpoint brings code (auto_map), by model type.
+/// @throws Error(Unsupported), also where class and type belong to different families
 const Architecture& findArchitecture(const ConfigReader& reader, std::string_view className,
                                      std::string_view modelType);
-/// Why a diffusion model of another form is refused, half a sentence; null: it is none that is known.
+/// Half a sentence that says why a known diffusion model cannot be run; null: the names are of no such model.
 const char* refusedDiffusionModel(std::string_view className, std::string_view modelType);
-/// The entry of a configuration that was read. @throws Error(Unsupported)
+/// The entry of the architecture that a configuration names. @throws Error(Unsupported)
 const Architecture& architectureOf(const ModelConfig& config);
 
-/// The sliding window of the layers that layer_types names or, where it names none, for which `slides` holds; 0: no
-/// window. @throws Error for other kinds of layers, and where a layer slides without a window
+/// Sets the sliding window of the layers that layer_types names or, where the file has no such key, of those for which
+/// `slides` is true; 0: no window. @throws Error for other kinds of layers, and where a layer slides and there is no
+/// window
 void readLayerTypes(const ConfigReader& reader, ModelConfig& config, int window,
                     const std::function<bool(int layer)>& slides);
 /// use_sliding_window and sliding_window (Qwen); 0: no window.
@@ -101,14 +103,15 @@ int readWindow(const ConfigReader& reader);
 void readLayerWindows(const ConfigReader& reader, ModelConfig& config);
 /// The keys of DeepSeek's latent attention.
 void readLatentAttention(const ConfigReader& reader, ModelConfig& config);
-/// Whether a key gives projections a bias; where the file says nothing, the tensors do.
+/// Whether projections have a bias, by a key; where the file does not have the key, the bias is there if its tensor is.
 Bias readBias(const ConfigReader& reader, const char* key);
 /// Which layers have experts, by mlp_layer_types ("sparse", "dense"). False: the key is null or left out.
 bool readExpertLayers(const ConfigReader& reader, ModelConfig& config);
 /// The keys of DeepSeek-V3's experts, in the layers that mlp_layer_types names or, where it names none, from layer
 /// first_k_dense_replace on.
 void readSigmoidExperts(const ConfigReader& reader, ModelConfig& config);
-/// By DeepSeek's keys: how many experts there are and a token uses, how wide they are, how their sum is scaled.
+/// Reads from DeepSeek's keys how many experts there are, how many a token uses, how wide they are and how their sum is
+/// scaled.
 void readExpertSizes(const ConfigReader& reader, ExpertConfig& experts);
 /// DeepSeek-V3's choice of experts: scores by a sigmoid, with a bias, in the best groups.
 void readSigmoidChoice(const ConfigReader& reader, ExpertConfig& experts);

@@ -1,4 +1,4 @@
-// Where the models lie that come with the program: ordinary Hugging Face folders beside it, one for both programs.
+// Where the models lie that come with the program: Hugging Face folders beside it, which both programs use.
 #pragma once
 
 #include <filesystem>
@@ -12,7 +12,7 @@ namespace kvscope {
 /// program: path of the running executable
 std::vector<std::filesystem::path> bundledModelPlaces(const std::filesystem::path& program);
 
-/// The first of `places` that holds `name`, with the name. @throws Error(BadInput) naming all places
+/// The path of `name` in the first of `places` that holds it. @throws Error(BadInput) naming all places
 std::filesystem::path findBundledModel(const std::string& name, const std::vector<std::filesystem::path>& places);
 
 /// Whether the running program finds the model's weights.

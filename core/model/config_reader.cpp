@@ -26,7 +26,7 @@ const nlohmann::json& ConfigReader::need(const char* key) const {
 
 int ConfigReader::integer(const char* key, int low, int high) const {
     const nlohmann::json& value = need(key);
-    if (!value.is_number_integer()) refuse(fmt::format("'{}' is no whole number", key));
+    if (!value.is_number_integer()) refuse(fmt::format("'{}' is not a whole number", key));
     const bool fits = value.is_number_unsigned() ? value.get<std::uint64_t>() <= std::uint64_t(INT32_MAX)
                                                  : value.get<std::int64_t>() >= INT32_MIN;
     if (!fits || value.get<std::int64_t>() < low || value.get<std::int64_t>() > high)
@@ -36,7 +36,7 @@ int ConfigReader::integer(const char* key, int low, int high) const {
 
 double ConfigReader::number(const char* key, double low, double high) const {
     const nlohmann::json& value = need(key);
-    if (!value.is_number()) refuse(fmt::format("'{}' is no number", key));
+    if (!value.is_number()) refuse(fmt::format("'{}' is not a number", key));
     const double result = value.get<double>();
     if (!(result >= low && result <= high))
         refuse(fmt::format("'{}' is {}, not between {:g} and {:g}", key, value.dump(), low, high));
@@ -51,17 +51,17 @@ bool ConfigReader::flag(const char* key) const {
 
 std::string ConfigReader::text(const char* key) const {
     const nlohmann::json& value = need(key);
-    if (!value.is_string()) refuse(fmt::format("'{}' is no text", key));
+    if (!value.is_string()) refuse(fmt::format("'{}' is not text", key));
     return value.get<std::string>();
 }
 
 std::vector<double> ConfigReader::numbers(const char* key, std::size_t count, double low, double high) const {
     const nlohmann::json& list = need(key);
-    if (!list.is_array() || list.size() != count) refuse(fmt::format("'{}' is no list of {} numbers", key, count));
+    if (!list.is_array() || list.size() != count) refuse(fmt::format("'{}' is not a list of {} numbers", key, count));
     std::vector<double> result;
     for (const nlohmann::json& value : list) {
         if (!value.is_number() || !(value.get<double>() >= low && value.get<double>() <= high))
-            refuse(fmt::format("'{}' holds an entry that is no number between {:g} and {:g}", key, low, high));
+            refuse(fmt::format("'{}' holds an entry that is not a number between {:g} and {:g}", key, low, high));
         result.push_back(value.get<double>());
     }
     return result;
@@ -71,9 +71,9 @@ std::vector<std::string> ConfigReader::texts(const char* key) const {
     std::vector<std::string> result;
     if (!has(key)) return result;
     const nlohmann::json& list = object_.at(key);
-    if (!list.is_array()) refuse(fmt::format("'{}' is no list of names", key));
+    if (!list.is_array()) refuse(fmt::format("'{}' is not a list of names", key));
     for (const nlohmann::json& value : list) {
-        if (!value.is_string()) refuse(fmt::format("'{}' is no list of names", key));
+        if (!value.is_string()) refuse(fmt::format("'{}' is not a list of names", key));
         result.push_back(value.get<std::string>());
     }
     return result;
@@ -81,7 +81,7 @@ std::vector<std::string> ConfigReader::texts(const char* key) const {
 
 ConfigReader ConfigReader::object(const char* key) const {
     const nlohmann::json& value = need(key);
-    if (!value.is_object()) refuse(fmt::format("'{}' is no object", key));
+    if (!value.is_object()) refuse(fmt::format("'{}' is not an object", key));
     return ConfigReader(value, origin_ + ", " + key, converted_);
 }
 

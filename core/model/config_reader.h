@@ -28,11 +28,11 @@ public:
         throw Error(ErrorKind::Unsupported, origin_ + ": " + what, hint);
     }
     bool converted() const { return converted_; }
-    /// Present, be it as null.
+    /// Whether the object has the key, even with the value null.
     bool states(const char* key) const;
-    /// Present and not null.
+    /// Whether the object has the key with a value other than null.
     bool has(const char* key) const { return states(key) && !object_.at(key).is_null(); }
-    /// Keys of the object that no member function was asked for, ascending. Copies of a reader share what was asked.
+    /// Keys of the object for which no member function was called, ascending. Copies of a reader share this list.
     std::vector<std::string> unread() const;
 
     int integer(const char* key, int low, int high) const;

@@ -9,8 +9,8 @@
 namespace kvscope {
 namespace {
 
-/// What the library's generate() does to every choice of a token, also where nothing is drawn: a key and the values
-/// with which it does nothing.
+/// A key with which the library's generate() changes the choice of every token, also of the most probable one, and the
+/// values with which it changes nothing.
 struct Change {
     const char* key;
     std::initializer_list<double> neutral;
@@ -58,16 +58,17 @@ void noteWhatChangesTokens(const nlohmann::json& json, ModelConfig& config) {
 void addGenerationConfig(std::string_view text, const std::string& origin, ModelConfig& config) {
     const nlohmann::json json = parseJson(text);
     if (!json.is_object())
-        throw Error(ErrorKind::BadInput, origin + ": this is no JSON object", "download the file again, or remove it");
+        throw Error(ErrorKind::BadInput, origin + ": this is not a JSON object",
+                    "download the file again, or remove it");
     noteWhatChangesTokens(json, config);
     const ConfigReader reader(json, origin);
     if (!reader.has("eos_token_id")) return;
     const nlohmann::json& stated = json.at("eos_token_id");
-    if (config.eosByDefault) config.eosIds.clear(); // a default is nobody's choice
+    if (config.eosByDefault) config.eosIds.clear(); // what the file states replaces the family's default
     config.eosByDefault = false;
     for (const nlohmann::json& id : stated.is_array() ? stated : nlohmann::json::array({stated})) {
         if (!id.is_number_integer() || id.get<std::int64_t>() < 0 || id.get<std::int64_t>() > INT32_MAX)
-            reader.refuse("'eos_token_id' is no token id");
+            reader.refuse("'eos_token_id' is not a token id");
         const auto token = id.get<std::int32_t>();
         const bool known = std::find(config.eosIds.begin(), config.eosIds.end(), token) != config.eosIds.end();
         if (token < config.vocab && !known) config.eosIds.push_back(token);

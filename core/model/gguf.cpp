@@ -20,7 +20,7 @@ constexpr int kItemsBetweenReports = 1024;
 // Codes of the format.
 enum Code : std::uint32_t { U8, I8, U16, I16, U32, I32, F32, Bool, Text, Array, U64, I64, F64 };
 
-constexpr int kCodeBytes[] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8}; // texts and arrays have none of their own
+constexpr int kCodeBytes[] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8}; // texts and arrays: 0, because their sizes differ
 
 struct TensorType {
     std::uint32_t code;
@@ -194,7 +194,7 @@ GgufFile::GgufFile(std::span<const std::byte> bytes, std::string origin, const P
     Cursor cursor(bytes, origin_);
     const auto magic = cursor.take(std::min<std::size_t>(4, bytes.size()), "the magic number");
     if (magic.size() < 4 || std::memcmp(magic.data(), "GGUF", 4) != 0)
-        throw Error(ErrorKind::BadInput, origin_ + ": this is no GGUF file",
+        throw Error(ErrorKind::BadInput, origin_ + ": this is not a GGUF file",
                     "choose another file, or download it again");
     const auto version = cursor.number<std::uint32_t>("the version");
     if (version != 2 && version != 3)
@@ -261,7 +261,7 @@ GgufFile::GgufFile(std::span<const std::byte> bytes, std::string origin, const P
 }
 
 void GgufFile::wrongType(std::string_view key, const char* wanted) const {
-    throw Error(ErrorKind::BadInput, fmt::format("{}: the metadata value {} is no {}", origin_, named(key), wanted),
+    throw Error(ErrorKind::BadInput, fmt::format("{}: the metadata value {} is not a {}", origin_, named(key), wanted),
                 "the file is damaged, or was written by a converter unknown here");
 }
 

@@ -27,8 +27,8 @@ struct GgufArray {
 /// into the file, any bytes), arrays.
 using GgufValue = std::variant<std::int64_t, double, bool, std::string_view, GgufArray>;
 
-/// Header of one file, fully checked: counts, lengths, names, types, shapes, offsets aligned, inside the data, one
-/// behind the other in the order of the table. Everything returned lives as long as the bytes.
+/// Reads and checks the header of one file: counts, lengths, names, types and shapes; tensors are aligned, inside the
+/// data, and follow each other in the order of the table. Everything returned lives as long as the bytes.
 class GgufFile {
 public:
     /// `bytes` outlives the object. @throws Error(BadInput | Unsupported) naming `origin` and the key or tensor;
@@ -40,8 +40,9 @@ public:
     const std::map<std::string_view, GgufValue>& metadata() const { return metadata_; }
     bool has(std::string_view key) const { return metadata_.contains(key); }
 
-    // One value; nothing when the key is absent. @throws Error(BadInput) when it has another type, naming file and key.
-    // A whole number is no real one: its bits, where a damaged type says so, are those of another number.
+    // One value; nothing when the key is absent. @throws Error(BadInput) naming file and key when the value has another
+    // type. A whole number is not taken for a real one: only a damaged file has the wrong type there, and the bits of a
+    // whole number read as a real one are some other number.
     std::optional<std::string_view> text(std::string_view key) const;
     std::optional<std::int64_t> integer(std::string_view key) const;
     std::optional<double> number(std::string_view key) const; // f32 or f64

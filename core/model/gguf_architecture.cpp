@@ -129,7 +129,7 @@ GgufArchitecture ggufArchitecture(std::span<const GgufFile> parts) {
     const auto name = file.text("general.architecture");
     if (!name)
         throw Error(ErrorKind::BadInput, file.origin() + ": general.architecture is missing",
-                    "the file is no language model, or is not the first of its parts");
+                    "the file is not a language model, or is not the first of its parts");
     const auto key = [&](const char* what) { return fmt::format("{}.{}", *name, what); };
     for (const GgufArchitecture& known : kArchitectures) {
         if (*name != known.name) continue;

@@ -17,13 +17,14 @@ struct GgufArchitecture {
     bool interleaved; // query and key rows in the order of neighbouring channels
 };
 
-/// The architecture of a file's parts (at least one), told further by what its tensors say: experts make a llama a
-/// Mixtral, a bias on the choice of experts (or sigmoid scores) makes a deepseek2 a DeepSeek-V3.
+/// The architecture of a model whose file has these parts (at least one). Where the name in the file stands for
+/// several, tensors and keys decide: a llama with experts is a Mixtral; a deepseek2 with a bias on the choice of
+/// experts, or with sigmoid scores, is a DeepSeek-V3.
 /// @throws Error(BadInput | Unsupported) naming the file, and the architecture where it is unknown
 GgufArchitecture ggufArchitecture(std::span<const GgufFile> parts);
 
-/// Adds a tensor to `table` under the name the architecture's checkpoints give it, experts one by one as slices of the
-/// tensor that holds them all; a tensor nobody knows keeps its own name. `className`: as above.
+/// Adds a tensor to `table` under the name that checkpoints of the class `className` give it. A tensor with all experts
+/// is added expert by expert, as slices. A tensor that no checkpoint has keeps its name in the file.
 /// @throws Error(BadInput) when the name is taken
 void insertRenamed(const std::string& className, const std::string& name, const TensorView& view, TensorTable& table);
 

@@ -78,12 +78,12 @@ constexpr Changing kChanging[] = {
     {"use_parallel_residual", {}, {}, false},
 };
 
-/// Words in the keys of other architectures: of layers that are no attention or choose their keys, and of parts that
-/// ours lack.
+/// Parts of keys that only other architectures have: their layers are no attention, or choose the keys they attend to,
+/// or have parts that ours lack.
 constexpr std::string_view kOtherParts[] = {
     "altup.", "attention.indexer.", "deepstack", "kda.", "shortconv.", "ssm.", "wkv.", "xielu."};
 
-/// Beginnings of the keys by which a file describes itself and its tokenizer; these are read elsewhere.
+/// Beginnings of the keys in which a file describes itself and its tokenizer. Other functions read these.
 constexpr std::string_view kOfFiles[] = {"general.", "imatrix.", "quantize.", "split.", "tokenizer."};
 
 template <class Type> const Type* as(const GgufValue& value) { return std::get_if<Type>(&value); }

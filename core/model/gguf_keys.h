@@ -33,12 +33,13 @@ public:
     std::optional<std::int64_t> count(std::string_view name) const;
     std::int64_t need(std::string_view name) const;
     [[noreturn]] void missing(std::string_view name) const;
-    /// One number, or a list of it per layer that says the same for all. @throws Error(Unsupported)
+    /// One number, or a list with the same number for every layer. @throws Error(Unsupported) for a list with different
+    /// numbers
     std::optional<std::int64_t> integerOfAllLayers(std::string_view name) const;
 
-    /// Judges the keys that no function was asked for. A key by which llama.cpp or another reader of such files
-    /// computes is refused, unless its value changes nothing. A key without effect on logits is passed over.
-    /// @return all other keys, ascending: those that nothing here reads, and those of other architectures
+    /// Judges the keys for which no function was called. Refuses a key that changes what llama.cpp or another program
+    /// computes, unless its value changes nothing. Ignores a key that has no effect on logits.
+    /// @return all other keys, ascending: unknown ones, and those of other architectures
     /// @throws Error(Unsupported) naming file, key and value
     std::vector<std::string> judgeUnread() const;
 

@@ -26,7 +26,7 @@ std::optional<std::vector<float>> factors(const TensorTable& tensors, const char
     const TensorView* view = tensors.find(name);
     if (view == nullptr) return std::nullopt;
     if (view->dtype != "F32" || view->shape.size() != 1)
-        throw Error(ErrorKind::Unsupported, fmt::format("{}: the tensor '{}' is no list of F32", view->file, name),
+        throw Error(ErrorKind::Unsupported, fmt::format("{}: the tensor '{}' is not a list of F32", view->file, name),
                     "convert the model again");
     std::vector<float> out(std::size_t(view->shape[0]));
     std::memcpy(out.data(), view->bytes.data(), view->bytes.size());

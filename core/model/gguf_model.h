@@ -11,15 +11,16 @@
 
 namespace kvscope {
 
-/// The config.json that the metadata of a file's parts (at least one) stands for, for ConfigSource::Gguf: it states all
-/// that its family has no default for. `tensors`: of all parts, renamed.
+/// The config.json that the metadata of a model's files (at least one) stands for, for ConfigSource::Gguf. It states
+/// every key for which the family has no default. `tensors`: of all files, renamed.
 ///
 /// Converters store the query and key rows of some architectures (llama, minicpm) so that neighbouring channels are
 /// rotated together. They stay so: "rope_interleave" asks for that rotation, which gives the same scores as the
 /// original order, since queries and keys are permuted alike.
 ///
-/// Metadata that changes what is computed and is not read is refused, as keys of a config.json are (GgufKeys).
-/// @param unread gets the keys without effect that nobody reads here; null: they are not wanted
+/// Keys that change what is computed and that this program does not read are refused (GgufKeys), as those of a
+/// config.json are.
+/// @param unread gets the keys that this program does not read and that have no effect; null: they are not wanted
 /// @throws Error(BadInput | Unsupported) naming the file and the key
 std::string ggufConfigJson(std::span<const GgufFile> parts, const TensorTable& tensors,
                            std::vector<std::string>* unread = nullptr);

@@ -14,6 +14,7 @@
 #include <map>
 #include <mutex>
 #include <sys/inotify.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -26,9 +27,14 @@ namespace fs = std::filesystem;
 struct MappedRange {
     std::atomic<std::uintptr_t> begin{0}, end{0}; // 0: free
     std::array<char, 512> path{};                 // zero-terminated, cut to this length
+    std::atomic<bool> zeros{false};               // some of it was cut off, and zeros are there now
 };
 /// A model has at most some hundred files. Where one has no place here, its end is an ordinary SIGBUS.
 std::array<MappedRange, 1024> mappedRanges;
+
+std::atomic<int> zeroReaders{0}; // how many CutFilesReadAsZeros there are
+std::atomic<bool> zerosWereRead{false};
+std::uintptr_t pageBytes = 4096; // set before the handler is
 
 struct FileIdentity {
     std::string path;
@@ -87,12 +93,47 @@ bool isWritten(const FileIdentity& identity, const struct stat& now) {
 
 std::uintptr_t addressOf(std::span<const std::byte> bytes) { return reinterpret_cast<std::uintptr_t>(bytes.data()); }
 
+/// Whether zeros are mapped where the file that was mapped at `address` has lost bytes.
+bool hasZeros(std::uintptr_t address) {
+    return zerosWereRead.load() && std::any_of(mappedRanges.begin(), mappedRanges.end(), [&](const MappedRange& range) {
+               return range.begin.load() == address && range.zeros.load();
+           });
+}
+
+/// Whether the file that is mapped under this name has become shorter, be it for a moment.
+bool isCut(const std::string& file) {
+    const std::lock_guard lock(identitiesMutex);
+    return std::any_of(identities().begin(), identities().end(), [&](const auto& mapped) {
+        const FileIdentity& identity = mapped.second;
+        struct stat now {};
+        const bool shorter = stat(file.c_str(), &now) == 0 && now.st_dev == identity.device &&
+                             now.st_ino == identity.inode && now.st_size < identity.size;
+        return identity.path == file && (shorter || hasZeros(mapped.first));
+    });
+}
+
 void writeRaw(const char* text) { (void)!write(STDERR_FILENO, text, std::strlen(text)); }
+
+/// Puts zeros in place of the page of `address` and of all behind it up to `end`: a file that lost one page has lost
+/// those behind it. False: the system has no memory for them.
+bool putZeros(std::uintptr_t address, std::uintptr_t end) {
+    const std::uintptr_t from = address / pageBytes * pageBytes;
+    return mmap(reinterpret_cast<void*>(from), end - from, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) !=
+           MAP_FAILED;
+}
 
 extern "C" void onBusError(int signal, siginfo_t* info, void*) {
     const auto address = reinterpret_cast<std::uintptr_t>(info->si_addr);
-    for (const MappedRange& range : mappedRanges) {
-        if (address < range.begin.load() || address >= range.end.load()) continue;
+    for (MappedRange& range : mappedRanges) {
+        const std::uintptr_t end = range.end.load();
+        if (address < range.begin.load() || address >= end) continue;
+        const int reason = errno;
+        if (zeroReaders.load() > 0 && putZeros(address, end)) {
+            range.zeros.store(true);
+            zerosWereRead.store(true);
+            errno = reason;
+            return; // the access is tried again
+        }
         writeRaw(program_invocation_short_name);
         writeRaw(": ");
         writeRaw(range.path.data());
@@ -108,7 +149,11 @@ extern "C" void onBusError(int signal, siginfo_t* info, void*) {
 
 } // namespace
 
+CutFilesReadAsZeros::CutFilesReadAsZeros() noexcept { ++zeroReaders; }
+CutFilesReadAsZeros::~CutFilesReadAsZeros() { --zeroReaders; }
+
 void explainCutFiles() {
+    pageBytes = std::uintptr_t(sysconf(_SC_PAGESIZE));
     struct sigaction action {};
     action.sa_sigaction = onBusError;
     action.sa_flags = SA_SIGINFO;
@@ -129,6 +174,7 @@ void watchMapped(std::span<const std::byte> bytes, const std::string& path, cons
                        [](char c) { return static_cast<unsigned char>(c) < ' ' || c == '\x7f' ? '?' : c; });
         range.path[length] = '\0';
         range.end.store(addressOf(bytes) + bytes.size());
+        range.zeros.store(false);
         range.begin.store(addressOf(bytes));
         return;
     }
@@ -167,6 +213,7 @@ std::string fileWrittenSince(const std::string& place) {
     takeNotices();
     for (const auto& [address, identity] : identities()) {
         if (!isPart(identity.path)) continue;
+        if (hasZeros(address)) return identity.path;
         struct stat now {};
         const bool there =
             stat(identity.path.c_str(), &now) == 0 && now.st_dev == identity.device && now.st_ino == identity.inode;
@@ -176,12 +223,20 @@ std::string fileWrittenSince(const std::string& place) {
 }
 
 void refuseWrittenWeights(const Model& model) {
-    if (const std::string file = fileWrittenSince(model); !file.empty())
-        throw Error(ErrorKind::Storage,
-                    fmt::format("another program wrote to {} while it was read, so that what was computed may be of "
-                                "other weights",
-                                file),
-                    "run again, and leave the model's files alone meanwhile");
+    const std::string file = fileWrittenSince(model);
+    if (file.empty()) return;
+    if (isCut(file))
+        throw Error(ErrorKind::Storage, fmt::format("{} was cut short by another program while it was read", file),
+                    "write the file again, and leave it alone while a session uses it");
+    throw Error(ErrorKind::Storage,
+                fmt::format("another program wrote to {} while it was read, so that what was computed may be of other "
+                            "weights",
+                            file),
+                "run again, and leave the model's files alone meanwhile");
+}
+
+void refuseCutWeights(const Model& model) {
+    if (zerosWereRead.load()) refuseWrittenWeights(model);
 }
 
 } // namespace kvscope

@@ -9,6 +9,7 @@
 #include "core/model/ids_only.h"
 #include "core/model/model_source.h"
 #include "core/model/safetensors.h"
+#include "core/model/tokenizer_notes.h"
 #include "kernels/half.h"
 
 #include <algorithm>
@@ -243,7 +244,7 @@ void Model::Files::addCalibration(const std::string& folder, bool asked) {
         tensors.insert(asked ? tensors.begin() : tensors.end(), SafetensorsFile(bytes, forecast.string()));
         firstWeights = asked ? 1 : 0;
     } else if (asked && !fs::is_directory(folder, ignored)) {
-        throw Error(ErrorKind::BadInput, fmt::format("{} is no folder", folder),
+        throw Error(ErrorKind::BadInput, fmt::format("{} is not a folder", folder),
                     "give the folder that kvscope-cli calibrate wrote to");
     }
 }
@@ -268,6 +269,10 @@ ModelConfig configOf(const ModelSource& source, const std::vector<GgufFile>& par
     if (source.indexLeftOut)
         config.notes.emplace_back("the weights are those of model.safetensors, as in transformers; "
                                   "model.safetensors.index.json and its shards are left out");
+    if (source.adapterLeftOut)
+        config.notes.emplace_back(
+            "an adapter lies beside the weights (adapter_config.json), which transformers adds to "
+            "those of the folder; it is left out");
     const fs::path generation = source.folder / "generation_config.json";
     if (std::error_code ignored; !source.folder.empty() && fs::exists(generation, ignored))
         addGenerationConfig(textOfFile(generation), generation.string(), config);
@@ -317,6 +322,9 @@ std::shared_ptr<const Model> Model::load(const std::string& nameOrPath, const Pr
             if (!source.gguf || !name.starts_with("rope_f")) unused.push_back(std::move(name));
     for (std::string& note : accountFor(unused, architectureOf(config).names, config.layers, source.weightsOrigin))
         model->config_.notes.push_back(std::move(note));
+    if (!source.gguf)
+        for (std::string& note : tokenizerNotes(source.folder, model->tokenizer()))
+            model->config_.notes.push_back(std::move(note));
     report(progress, 1.0, "ready");
     return model;
 } catch (const std::bad_alloc&) {

@@ -15,7 +15,7 @@
 
 namespace kvscope {
 
-/// Names accepted in place of a path: models that come with it.
+/// The names of the models that come with the program. Model::load takes them in place of a path.
 std::vector<std::string> embeddedModels();
 inline constexpr const char* kDefaultModel = "nosa-tiny";
 inline constexpr const char* kDiffusionModel = "losa-tiny"; // decodes by block diffusion
@@ -39,12 +39,13 @@ public:
 
     const std::string& name() const { return name_; }     // last part of the path, or the embedded name
     const std::string& folder() const { return folder_; } // of the files; empty: a model that comes with the program
-    /// Loads it again: an absolute path of its folder or file, or the name of a model that comes with the program.
+    /// What load() takes to load the model again: an absolute path of its folder or file, or the name of a model that
+    /// comes with the program.
     const std::string& path() const { return path_; }
     /// The fingerprint of the model's weight files (model/fingerprint.h); calibration does not count.
     std::string fingerprint() const;
     bool embedded() const { return embedded_; } // comes with the program
-    /// One sentence for everything that the files hold or state and that is not used.
+    /// One sentence for each thing that the files hold or state and that this program does not use.
     const std::vector<std::string>& notes() const { return config_.notes; }
     const ModelConfig& config() const { return config_; }
     const Tokenizer& tokenizer() const { return text_.tokenizer; }

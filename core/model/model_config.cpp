@@ -21,7 +21,7 @@ void readArchitecture(const ConfigReader& reader, ModelConfig& config) {
     config.modelType = reader.textOr("model_type", "");
     if (reader.has("architectures")) {
         const auto names = reader.texts("architectures");
-        if (names.empty()) reader.refuse("'architectures' is no list of names");
+        if (names.empty()) reader.refuse("'architectures' is not a list of names");
         config.architecture = names.front();
     }
     config.family = findArchitecture(reader, config.architecture, config.modelType).family;
@@ -73,7 +73,7 @@ void readSpecialTokens(const ConfigReader& reader, ModelConfig& config) {
     // of its original.
     const auto tokenId = [&](const nlohmann::json& value, const char* key) -> std::optional<std::int32_t> {
         if (!value.is_number_integer() || value.get<std::int64_t>() < 0 || value.get<std::int64_t>() > INT32_MAX)
-            reader.refuse(fmt::format("'{}' is no token id", key));
+            reader.refuse(fmt::format("'{}' is not a token id", key));
         const auto id = value.get<std::int32_t>();
         return id < config.vocab ? std::optional(id) : std::nullopt;
     };
@@ -177,7 +177,7 @@ SparseConfig readSparse(const ConfigReader& model, const ConfigReader& reader, s
             text.find(':', end) < at;
         if (isValue)
             throw Error(ErrorKind::BadInput,
-                        fmt::format("{}: '{}' is {}, which is no number in JSON", origin,
+                        fmt::format("{}: '{}' is {}, which is not a number in JSON", origin,
                                     shown(toValidUtf8(text.substr(begin + 1, end - begin - 1))), word),
                         "correct the value, or download the file again");
     }
@@ -264,7 +264,7 @@ ModelConfig ModelConfig::parse(std::string_view text, const std::string& origin,
     const nlohmann::json file = parseJson(text);
     if (file.is_discarded()) refuseText(text, origin);
     if (!file.is_object())
-        throw Error(ErrorKind::BadInput, origin + ": this is no JSON object", "check the checkpoint's config.json");
+        throw Error(ErrorKind::BadInput, origin + ": this is not a JSON object", "check the checkpoint's config.json");
     const bool converted = source == ConfigSource::Gguf;
     ModelConfig config;
     const ConfigReader fileReader(file, origin);

@@ -50,12 +50,13 @@ struct LightningIndexer {
 /// The indexer of MiniMax's sparse attention: a small attention of its own, without values. A block of keys is worth
 /// its largest product with a query of the indexer, and the best blocks are attended.
 struct BlockIndexer {
-    int heads = 0, dim = 0; // query heads, each of which chooses for as many KV heads; channels of each, and of
-                            // the one key of a token. The model's rotated channels are rotated
-    int blockTokens = 0;    // of a block
-    int blocks = 0;         // that a query attends to at most, those that are forced included
-    int localBlocks = 0;    // the newest ones, which are forced
-    Numbered<bool> layers;  // [layer] has one; the others attend to everything
+    /// Query heads, each of which chooses for equally many KV heads; channels of each query head, and of the one key
+    /// that a token has. As many channels are rotated as in the model's heads.
+    int heads = 0, dim = 0;
+    int blockTokens = 0;   // of a block
+    int blocks = 0;        // that a query attends to at most, those that are forced included
+    int localBlocks = 0;   // the newest ones, which are forced
+    Numbered<bool> layers; // [layer] has one; the others attend to everything
     bool runsIn(int layer) const { return layers[layer]; }
 };
 
@@ -93,8 +94,8 @@ inline constexpr int kMostBlockLength = 64; // of a block that is denoised: a bi
 struct BlockDiffusion {
     int blockLength = 0;
     std::int32_t maskId = 0;
-    /// No blocks and no cache: every token of the prompt and of a canvas of masks behind it sees every other one. The
-    /// two members below are of such models alone.
+    /// true: there are no blocks and no cache; every token of the prompt, and of a canvas of masks behind it, sees
+    /// every other one. `shifted` is for such models alone.
     bool canvas = false;
     bool shifted = false; // a token is read from the logits of the position before it (Dream)
 };
@@ -134,7 +135,7 @@ struct ModelConfig {
     Numbered<int> windows; // [layer] tokens a query sees, itself included; 0: all. Empty: all layers see all
     std::int32_t bosId = -1;
     std::vector<std::int32_t> eosIds;
-    bool eosByDefault = false; // the file names none
+    bool eosByDefault = false; // the file names no end-of-text token, and the family's default is used
     std::optional<SparseConfig> sparse;
     std::vector<std::string> notes; // one sentence for everything that the files state and that is not used
 

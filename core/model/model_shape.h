@@ -34,6 +34,7 @@ std::span<const ModelShape> modelShapes();
 /// @throws Error(BadInput) listing the known names
 const ModelShape& findModelShape(std::string_view name);
 
+/// The shape of a loaded model. bytesPerWeight is that of the query projection in layer 0.
 ModelShape shapeOf(const Model& model);
 /// One JSON object, as in key `model_shape` of a trace (docs/trace-format.md), and back. Nothing where a number is
 /// missing or cannot be a model's.

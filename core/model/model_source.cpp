@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr const char *kConfig = "config.json", *kWeights = "model.safetensors",
-                     *kIndex = "model.safetensors.index.json";
+                     *kIndex = "model.safetensors.index.json", *kAdapter = "adapter_config.json";
 constexpr std::size_t kMostListed = 5; // names in a sentence
 
 bool isThere(const fs::path& path) {
@@ -122,6 +122,24 @@ ModelSource embeddedSource(const std::string& name) {
     return source;
 }
 
+/// The library adds the adapter of a folder to its weights, where the package that can is installed.
+/// @throws Error(Unsupported)
+void refuseAdapter(const fs::path& folder) {
+    if (!isThere(folder / kAdapter)) return;
+    if (!holdsCheckpoint(folder))
+        throw Error(ErrorKind::Unsupported,
+                    fmt::format("{} holds an adapter ({}), which this program cannot add to a model's weights",
+                                folder.string(), kAdapter),
+                    "merge it into its base model with the program that made it, and give the folder that it writes");
+    throw Error(ErrorKind::Unsupported,
+                fmt::format("{} holds an adapter beside the model ({}), which transformers adds to the weights and "
+                            "this program cannot",
+                            folder.string(), kAdapter),
+                fmt::format("merge it into the weights with the program that made it; for the model without it, give "
+                            "{} or move the adapter to another folder",
+                            (folder / kWeights).string()));
+}
+
 ModelSource ggufSource(const fs::path& path) {
     ModelSource source;
     source.name = path.stem().string();
@@ -169,6 +187,8 @@ ModelSource findModel(const std::string& nameOrPath) {
                     "give the folder that holds config.json, or a model file");
     }
     source.name = nameOf(source.folder);
+    if (source.weightFiles.empty()) refuseAdapter(source.folder);
+    source.adapterLeftOut = isThere(source.folder / kAdapter);
     const auto need = [&](const char* file) {
         const fs::path full = source.folder / file;
         if (!isThere(full))

@@ -15,6 +15,7 @@ struct ModelSource {
     std::vector<std::string> weightFiles; // paths
     bool embedded = false;                // comes with the program
     bool gguf = false;                    // the weight files hold configuration and tokenizer too
+    bool adapterLeftOut = false;          // an adapter lies beside the one file that was asked for
     bool indexLeftOut = false;            // shards lie beside the one file that has everything
 };
 

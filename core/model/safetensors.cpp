@@ -37,7 +37,7 @@ std::optional<std::size_t> elementBytes(std::string_view dtype) {
 
 MappedFile::MappedFile(const std::string& path) : path_(path) {
     const auto fail = [&](const char* doing) {
-        const char* const why = errno == EINVAL ? "it is no file but a pipe or a device" : std::strerror(errno);
+        const char* const why = errno == EINVAL ? "it is a pipe or a device, not a file" : std::strerror(errno);
         throw Error(ErrorKind::BadInput, fmt::format("cannot {} {}: {}", doing, path, why),
                     "check the file's name and permissions");
     };
@@ -82,7 +82,7 @@ SafetensorsFile::SafetensorsFile(std::span<const std::byte> bytes, std::string o
         refuse(origin, fmt::format("the header claims {} bytes, the file has {}", headerBytes, bytes.size()));
     const auto* text = reinterpret_cast<const char*>(bytes.data() + 8);
     const auto header = parseJson({text, std::size_t(headerBytes)});
-    if (header.is_discarded() || !header.is_object()) refuse(origin, "the header is no JSON object");
+    if (header.is_discarded() || !header.is_object()) refuse(origin, "the header is not a JSON object");
     const auto data = bytes.subspan(8 + headerBytes);
     std::vector<std::pair<std::uint64_t, std::uint64_t>> ranges;
     for (const auto& item : header.items()) {
@@ -103,14 +103,14 @@ SafetensorsFile::SafetensorsFile(std::span<const std::byte> bytes, std::string o
         if (!element) wrong(fmt::format("has the unknown type '{}'", shown(view.dtype)));
         std::uint64_t want = *element;
         for (const auto& size : entry["shape"]) {
-            if (!size.is_number_unsigned()) wrong("has a shape that is no list of whole numbers");
+            if (!size.is_number_unsigned()) wrong("has a shape that is not a list of whole numbers");
             const auto n = size.get<std::uint64_t>();
             if (n > std::uint64_t(INT64_MAX) || __builtin_mul_overflow(want, n, &want))
                 wrong("has an impossibly large shape");
             view.shape.push_back(std::int64_t(n));
         }
         if (!entry["data_offsets"][0].is_number_unsigned() || !entry["data_offsets"][1].is_number_unsigned())
-            wrong("has offsets that are no whole numbers");
+            wrong("has offsets that are not whole numbers");
         const auto begin = entry["data_offsets"][0].get<std::uint64_t>(),
                    end = entry["data_offsets"][1].get<std::uint64_t>();
         if (begin > end || end > data.size())
@@ -128,7 +128,8 @@ SafetensorsFile::SafetensorsFile(std::span<const std::byte> bytes, std::string o
             refuse(origin, fmt::format("two tensors overlap at byte {} of the data", ranges[i].first));
     std::uint64_t covered = 0;
     for (const auto& [begin, end] : ranges) {
-        if (begin > covered) refuse(origin, fmt::format("bytes {} to {} of the data are no tensor's", covered, begin));
+        if (begin > covered)
+            refuse(origin, fmt::format("bytes {} to {} of the data belong to no tensor", covered, begin));
         covered = end;
     }
     if (covered != data.size())
@@ -151,7 +152,7 @@ std::vector<std::string> shardNames(std::string_view indexJson, const std::strin
         refuse(origin, "there is no weight_map");
     std::set<std::string> names;
     for (const auto& [tensor, file] : index["weight_map"].items()) {
-        if (!file.is_string()) refuse(origin, fmt::format("the file of tensor '{}' is no name", shown(tensor)));
+        if (!file.is_string()) refuse(origin, fmt::format("the file of tensor '{}' is not a name", shown(tensor)));
         const auto name = file.get<std::string>();
         if (name.empty() || name == "." || name == ".." ||
             name.find_first_of(std::string_view("/\\\0", 3)) != std::string::npos)

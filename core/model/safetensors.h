@@ -66,7 +66,7 @@ public:
 /// separators
 std::vector<std::string> shardNames(std::string_view indexJson, const std::string& origin);
 
-/// The weight type that a file calls so; nothing for types that are no weights here.
+/// The type of weights that a file calls `dtype`; nothing for types in which this program takes no weights.
 std::optional<DType> weightType(std::string_view dtype);
 
 } // namespace kvscope

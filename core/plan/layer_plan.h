@@ -45,7 +45,8 @@ public:
     auto begin() const { return plans_.begin(); }
     auto end() const { return plans_.end(); }
 
-    /// Whether there is such a layer and it chooses: asked of the layer after another one.
+    /// Whether the layer chooses what is attended. False also for the layer behind the last one, so that a layer can
+    /// ask about the next one.
     bool sparse(LayerId layer) const { return int(layer) < size() && plans_[index(layer)].sparse; }
     int sparse() const { return count(&LayerPlan::sparse); }
     int dense() const { return size() - sparse(); }

@@ -36,8 +36,9 @@ PlantedRates::PlantedRates(const SelectionBudget& budget, int mostBlocks) : budg
     const int forced = budget.sink + budget.window + (budget.windowAddsCurrent ? 1 : 0);
     const int chosen = budget.queryAware + budget.queryAgnostic;
     if (budget.queryAware == 0) return;
-    // A quarter of an octave apart, and closer where few blocks are left out, because there a block more changes the
-    // rate most. The first context has one block more than a selection.
+    // Contexts for which a curve is drawn: each has 19 % more blocks to choose among than the one before. They lie
+    // closer where few blocks are left out, because one block more changes the rate most there. The first context has
+    // one block more than a selection.
     for (double free = chosen + 1;; free = std::max(free + 1, std::min(free * 1.19, chosen + 1.3 * (free - chosen)))) {
         const int blocks = forced + int(free);
         curves_.push_back(curveOf(blocks, kPairs));
@@ -45,7 +46,7 @@ PlantedRates::PlantedRates(const SelectionBudget& budget, int mostBlocks) : budg
     }
 }
 
-/// Draws steps and the steps behind them, with the same draws for all rates.
+/// Draws pairs of consecutive steps, with the same random numbers for all rates.
 PlantedRates::Curve PlantedRates::curveOf(int blocks, int pairs) const {
     const int forced = budget_.sink + budget_.window + (budget_.windowAddsCurrent ? 1 : 0);
     const int aware = budget_.queryAware, agnostic = budget_.queryAgnostic, free = blocks - forced;

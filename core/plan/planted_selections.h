@@ -20,14 +20,15 @@ public:
     /// For contexts of up to so many blocks. Takes up to some seconds.
     PlantedRates(const SelectionBudget& budget, int mostBlocks);
 
-    /// The rate of PlantedStream. blocks: of the context; locality: kept / selected of steps that open no block. A
-    /// locality that the method's choice cannot have is brought as near as it can.
+    /// The rate of PlantedStream at which selections have this locality (kept / selected, of steps that open no block)
+    /// in a context of `blocks` blocks. Of a locality that the method's choice cannot have: the rate that comes
+    /// nearest.
     std::uint64_t rateOf(int blocks, double locality) const;
 
 private:
     struct Curve {
         int blocks = 0;
-        Numbered<double> localities; // by the rates of rateAt(), which fall
+        Numbered<double> localities; // of the rates rateAt(0), rateAt(1), .., which fall
     };
     static constexpr int kRates = 21;
     static double rateAt(int index);
@@ -35,18 +36,19 @@ private:
     double rateOn(const Curve& curve, double locality) const;
 
     const SelectionBudget budget_;
-    std::vector<Curve> curves_; // ascending
+    std::vector<Curve> curves_; // by blocks, ascending
 };
 
 class PlantedSelections {
 public:
-    /// localities: of each layer, 0 to 1; a model with another number of layers gets what lies between.
+    /// localities: of each layer, 0 to 1. A model with another number of layers gets interpolated ones.
     PlantedSelections(std::vector<double> localities, const SelectionSpec& spec, int mostBlocks)
         : localities_(std::move(localities)), rates_(std::make_shared<const PlantedRates>(spec.budget, mostBlocks)) {}
 
-    /// The locality of a layer of so many.
+    /// The locality of layer `layer` in a model with `layers` layers.
     double localityOf(int layer, int layers) const;
-    /// What a row of this seed selects in each of `layers` layers. blocks: of its context, which stays about as long
+    /// What a row of this seed selects in each of `layers` layers. blocks: of the row's context, whose length should
+    /// change little while it decodes
     std::vector<PlantedStream> streams(std::uint64_t seed, int blocks, int layers) const;
 
 private:

@@ -43,8 +43,8 @@ NeedlePrompt makeNeedlePrompt(const Tokenizer& tokenizer, const NeedleOptions& o
 std::vector<NeedlePlace> placesOf(const Tokenizer& tokenizer, std::span<const std::int32_t> ids,
                                   const NeedlePrompt& prompt, int sequence);
 
-/// Prompts of exact lengths for the requests of a workload. Each is made of a document's paragraphs, in an order of its
-/// own, so that the keys of two prompts differ as those of two texts do.
+/// Prompts of exact lengths for the requests of a workload. Each consists of paragraphs of one document, in a random
+/// order that differs from prompt to prompt, so that the keys of two prompts differ as those of two texts do.
 class SplicedPrompts {
 public:
     /// Encodes the paragraphs. A tokenizer that only knows ids gives random ids in their place. The model must outlive

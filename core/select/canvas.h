@@ -38,19 +38,21 @@ enum class CanvasWrites : std::uint8_t {
 /// The settings of one run, checked.
 struct CanvasOptions {
     int length = 0; // tokens of the canvas
-    int block = 0;  // tokens that are scheduled together; with Dream's loop all of them, but for its caches
+    int block = 0;  // tokens that are scheduled together; Dream's loop schedules all of them together unless it has a
+                    // cache of blocks
     int steps = 0;  // forwards of the whole run that the quotas are shared among
     CanvasRank rank = CanvasRank::Confidence;
     CanvasCache cache = CanvasCache::None;
     CanvasWrites writes = CanvasWrites::Quota;
     double threshold = 0.9, factor = 1;
-    double ratio = 1;                // Evicted: share of the tokens outside the block that are kept
-    int kernel = 1;                  // Evicted: how many neighbours share their highest importance; odd
-    int promptInterval = 1;          // Features: one of so many forwards computes all tokens of the prompt
-    int canvasInterval = 1;          // Features: one of so many forwards computes all tokens of the canvas
-    double updateRatio = 0;          // Features: share of the canvas's tokens that the other forwards compute
-    bool sinceComputed = false;      // Features: changes are those since a token was computed; false: since the forward
-                                     // before
+    double ratio = 1;       // Evicted: share of the tokens outside the block that are kept
+    int kernel = 1;         // Evicted: how many neighbours share their highest importance; odd
+    int promptInterval = 1; // Features: one of so many forwards computes all tokens of the prompt
+    int canvasInterval = 1; // Features: one of so many forwards computes all tokens of the canvas
+    double updateRatio = 0; // Features: share of the canvas's tokens that the other forwards compute
+    /// Features: whether a token's change is counted from the forward that computed it last; false: from the forward
+    /// before this one.
+    bool sinceComputed = false;
     int tile = 0;                    // SparseD: tokens of a tile of the masks; 0: there are none
     double select = 1, skip = 0;     // share of the tiles that a row keeps; share of the steps that are dense
     bool scaledByHeads = false;      // the masks' scores are divided by sqrt(query heads), not by sqrt(channels)

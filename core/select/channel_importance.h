@@ -21,13 +21,13 @@ std::optional<ChannelImportance> findChannelImportance(const Model& model);
 /// @throws Error(Storage) naming the file
 void writeChannelImportance(const std::string& path, const ChannelImportance& importance);
 
-/// Measures one layer of one sequence while its prompt is read, chunk by chunk.
+/// Measures one layer of one sequence while its prompt is read, piece by piece.
 class ChannelObserver {
 public:
     ChannelObserver() = default;
     ChannelObserver(const KvShape& shape, int group);
     void observe(const TokenRows& rows, int n);
-    /// The mean of one KV head, [dim].
+    /// [dim] For one KV head, the mean of |q * k| over the tokens and the group.
     std::vector<float> mean(KvHeadId kvHead) const;
     std::vector<float> max(KvHeadId kvHead) const;
 

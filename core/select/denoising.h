@@ -36,7 +36,7 @@ struct DenoiseOptions {
     bool everyToken = false; // every token is active in every sparse forward (Quest)
     int page = 64;           // tokens, a multiple of 16
     int pagesPerQuery = 0;   // that each query chooses
-    int agnosticPages = 0;   // chosen once a block for each KV head, whatever the later queries, on top of those
+    int agnosticPages = 0;   // besides those: chosen once a block for each KV head, independent of later queries
     int active = 5;
     std::optional<double> activeThreshold; // replaces `active`
     bool activePerHead = false;            // an active set for each KV head instead of one for the layer

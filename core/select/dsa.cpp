@@ -19,10 +19,10 @@ namespace {
 
 using select::TokenRange;
 
-constexpr int kAttendedTogether = 8; // of a prompt, whose chosen tokens are packed and attended in one call
+constexpr int kAttendedTogether = 8; // queries of a prompt whose chosen tokens are packed and attended in one call
 constexpr int kScoredPiece = 512;    // prompt tokens that the engine gives in one piece at most
 
-/// Latent attention: the one KV head there is.
+/// Latent attention has one KV head.
 constexpr KvHeadId kOnlyHead{0};
 
 class Dsa final : public Selector {
@@ -40,7 +40,7 @@ public:
     }
 
 private:
-    /// What a query attends to, and the scores of it.
+    /// The tokens that a query attends to, and their scores.
     struct Choice {
         std::vector<std::int32_t> tokens;
         std::vector<float> scores;

@@ -1,6 +1,6 @@
-// Choosing by the Forecast (SparDA): a learned projection of one layer's input stands in for the next layer's query, so
-// that the next layer's blocks are known, and travel, while this layer attends. SparDA is the method that is nothing
-// else; NOSA and InfLLM-V2 choose so with ahead=forecast.
+// Choosing by the Forecast (SparDA): a learned projection of one layer's input takes the place of the next layer's
+// query, so that the next layer's blocks are known, and travel, while this layer attends. SparDA always chooses so;
+// NOSA and InfLLM-V2 do with ahead=forecast.
 #pragma once
 
 #include "core/select/method.h"
@@ -21,11 +21,11 @@ ForecastSetting aheadByForecast();
 /// Whether these parameters have "ahead" and choose by the Forecast.
 bool choosesByForecast(const ParameterValues& values);
 
-/// Chooses on the CPU backend. The model has Forecast heads.
+/// Makes the selector that chooses by the Forecast on the CPU backend. The model has Forecast heads.
 std::unique_ptr<Selector> forecastSelector(const SelectorContext& context);
-/// What a method that chooses so can do.
+/// The abilities of a method that chooses by the Forecast.
 Abilities forecastAbilities(const MethodUse& use);
-/// What it takes for a sequence, as MethodEntry::memory.
+/// The memory that a method takes for a sequence to choose by the Forecast, as MethodEntry::memory.
 std::vector<MemoryNeed> forecastMemory(const MethodUse& use, ContextLength length);
 
 } // namespace kvscope::select

@@ -45,7 +45,7 @@ struct AttentionRules {
     }
 };
 
-/// Of TokenRows, what belongs to one query of one KV head.
+/// The part of TokenRows that belongs to one query of one KV head.
 struct HeadRows {
     const float* q = nullptr;                           // [group, dim]
     const float* key = nullptr;                         // [dim]
@@ -57,7 +57,7 @@ struct HeadRows {
     const float* queryLatent = nullptr;                 // [queryRank]
 };
 
-/// What of HeadStep::wanted had to be brought to the device.
+/// Which of the blocks in HeadStep::wanted had to be brought to the device.
 struct HeadLoads {
     Numbered<std::uint8_t> hit; // of `wanted`: 1: it was there
     std::vector<CopyItem> copies;

@@ -440,8 +440,9 @@ double InfLlm::worthOf(int index, const KvBlockView& view) const {
     return worth;
 }
 
-/// How recent the resident blocks of a set count as. Those that will leave the window were never in the paper's cache:
-/// they go first. heads: of the set; first: the index of the first one in the step.
+/// Ranks the resident blocks of a set for the cache policy: blocks beyond the window by what they were worth; blocks
+/// inside it leave first, because the paper's cache never held them. heads: of the set; first: number of the first one
+/// in the step.
 void InfLlm::rankCached(std::span<const HeadStep> heads, int first) {
     const HeadStep& step = heads.front();
     const int local = firstLocal(step.position, step.firstBlock), init = std::min(budget_.initBlocks, local);
@@ -460,7 +461,7 @@ void InfLlm::rankCached(std::span<const HeadStep> heads, int first) {
     }
 }
 
-/// What is attended and what stays on the device.
+/// The parameters that say what is attended and what stays on the device.
 std::vector<Parameter> budgetParameters() {
     Parameter size = select::blockSize();
     size.defaultValue = "128";
@@ -506,7 +507,7 @@ std::vector<Parameter> budgetParameters() {
             .within(ParameterScope::DeviceSlots)};
 }
 
-/// How blocks are scored and the prompt is read.
+/// The parameters that say how blocks are scored and how a prompt is read.
 std::vector<Parameter> scoringParameters() {
     return {
         {"score_decay",

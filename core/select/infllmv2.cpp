@@ -1,6 +1,7 @@
 // InfLLM-V2 (MiniCPM4): group scores over mean-pooled keys choose the blocks.
 #include "core/select/common_parameters.h"
 #include "core/select/forecast.h"
+#include "core/select/overlap.h"
 #include "core/select/selector.h"
 #include "core/select/window_products.h"
 
@@ -79,7 +80,7 @@ private:
     const SelectorContext context_;
 };
 
-/// Every head's own softmax, by the query of the layer itself: the common code does it.
+/// Whether the common code does all of the choice: each query head's exact softmax, by the layer's own query.
 bool isData(const ParameterValues& values) {
     return values.text("lse") == "exact" && !select::choosesByForecast(values);
 }
@@ -97,7 +98,8 @@ MethodEntry infllmV2Method() {
     entry.parameters = {
         select::blockSize(),   select::sinkBlocks(), select::windowBlocks(16), select::windowAddsCurrent(),
         select::totalBlocks(), select::kernelSize(), select::kernelStride(),   select::denseLen(0),
-        select::ahead(),       select::bias(),       select::biasScale(),      select::prefill()};
+        select::ahead(),       select::overlap(),    select::bias(),           select::biasScale(),
+        select::prefill()};
     entry.parameters.insert(
         entry.parameters.begin() + 7,
         {"lse",
@@ -118,7 +120,7 @@ MethodEntry infllmV2Method() {
                         "use lse=exact, or ahead=none");
         if (values.text("lse") == "compressed" && spec.grid.kernel % spec.grid.stride != 0)
             throw Error(ErrorKind::BadInput,
-                        fmt::format("lse=compressed joins pooled keys, and kernel_size {} is no multiple of "
+                        fmt::format("lse=compressed joins pooled keys, and kernel_size {} is not a multiple of "
                                     "kernel_stride {}",
                                     spec.grid.kernel, spec.grid.stride),
                         "use a kernel_size that is, or lse=exact");

@@ -1,4 +1,4 @@
-// Labels of every key of a session, and the channels they are cut from.
+// Labels of every key of a session, and the channels of which the labels are made (Double Sparsity, AsyncTLS).
 #pragma once
 
 #include "core/select/channel_importance.h"
@@ -9,7 +9,8 @@
 
 namespace kvscope::select {
 
-/// Which of the two importances ranks the channels.
+/// Which importance ranks the channels: the mean of |q * k| (Double Sparsity) or the product of the largest |q| and |k|
+/// (AsyncTLS); see ChannelImportance.
 enum class ChannelRule : std::uint8_t { MeanProduct, ProductOfMaxima };
 
 /// Without a calibration file beside the model, each sequence's channels come from its own prompt.
@@ -39,7 +40,7 @@ private:
     const int count_;
     const ChannelRule rule_;
     std::optional<ChannelImportance> calibrated_;
-    PromptStates<ChannelObserver> observers_; // of each prompt's layer that is being read
+    PromptStates<ChannelObserver> observers_; // of the prompts that are being read, in each layer
     const HeadExtents headAt_;
     std::vector<Head> heads_;
 };

@@ -42,7 +42,7 @@ protected:
     const SelectorContext context_;
 
 private:
-    /// The first layer of the model has no predecessor.
+    /// Whether the layer makes its query itself: the first layer has no layer before it.
     bool ownQuery(LayerId layer) const { return layer == LayerId{0}; }
     /// Scores the items' blocks by predicted queries, [items / kvHeads][queryWidth()], and chooses blocks for each
     /// item.

@@ -27,7 +27,7 @@ struct SelectorContext;
 class DeviceSelector; // core/cuda/device_selector.h
 struct DeviceSelectorContext;
 
-/// How a session uses a method: its checked parameters, what they came to, and where it runs.
+/// How a session uses a method: its checked parameters, the specification that they make, and the backend.
 struct MethodUse {
     const ParameterValues& values;
     const SelectionSpec& spec;
@@ -43,7 +43,8 @@ using DeviceSelectorMaker = std::unique_ptr<DeviceSelector> (*)(const ParameterV
 /// A method's kernels on the GPU. Every build knows whether they exist.
 struct DeviceHalf {
     bool exists = false;
-    DeviceSelectorMaker make = nullptr; // null in a build without CUDA. A null result: the method is data there
+    /// Null in a build without CUDA. If it returns null, the method is data on the GPU.
+    DeviceSelectorMaker make = nullptr;
 };
 
 /// The DeviceHalf whose selector the function `maker` makes; it is defined in core/cuda/select/.
@@ -66,37 +67,40 @@ struct MethodEntry {
     std::string summary; // one or two sentences for the form and docs
     bool needsEvictionHead = false;
     bool needsForecastHeads = false;
-    /// How a method that does without Forecast heads chooses by them where the model has them; nothing: it never does.
+    /// For a method that needs no Forecast heads: the parameter with which it chooses by them in models that have them.
+    /// Nothing: it never chooses by them.
     std::optional<ForecastSetting> forecast;
-    bool (*hasOwnWeights)(const Model&) = nullptr; // for weights that only this method knows
-    /// For a method that a checkpoint is trained with, whose indexer it brings: whether this one does. Null: none is
-    /// needed.
+    /// Whether a model has the weights that only this method knows; null: the method has no such weights.
+    bool (*hasOwnWeights)(const Model&) = nullptr;
+    /// Whether a model has the indexer that the method chooses with, for methods of models that are trained with one.
+    /// Null: the method needs no indexer.
     bool (*hasIndexer)(const ModelConfig&) = nullptr;
     std::vector<Parameter> parameters;
-    std::vector<Parameter>
-        denoisingParameters;                 // in their place, on block-diffusion models; empty: it does not run there
-    std::vector<Parameter> canvasParameters; // on models that denoise a canvas; empty: it does not run there
-    std::vector<Parameter> shiftedCanvasParameters; // on those of them that read a token from the position before it
-    bool decodesTokens = true;                      // false: it runs on models that denoise alone
-    bool blocksTravel = true;                       // false: no block ever crosses the link, with offloading as without
+    /// The parameters on block-diffusion models, on models that denoise a canvas, and on those of the latter that read
+    /// a token from the position before it (Dream). Empty: the method does not run on such models.
+    std::vector<Parameter> denoisingParameters;
+    std::vector<Parameter> canvasParameters;
+    std::vector<Parameter> shiftedCanvasParameters;
+    bool decodesTokens = true; // false: the method runs only on models that denoise
+    bool blocksTravel = true;  // false: no block ever crosses the link, with offloading as without
     SelectionSpec (*make)(const ParameterValues& values, const ModelConfig& config) = nullptr;
-    /// Makes the selector of a method that is more than its specification, on the CPU backend. Null, or a null result:
-    /// SpecSelector is used.
+    /// Makes the selector on the CPU backend, for a method that SelectionSpec does not describe completely. Null, or a
+    /// null result: SpecSelector is used.
     std::unique_ptr<Selector> (*makeSelector)(const ParameterValues& values, const SelectorContext& context) = nullptr;
     DeviceHalf onDevice; // makes the selector on the GPU
-    /// Whether a method with makeSelector is data under these parameters: both makers then give null. Null: it never
-    /// is.
+    /// Whether the parameters make a method that has makeSelector plain data: both makers then return null. Null: no
+    /// parameters do.
     bool (*isDataWith)(const ParameterValues& values) = nullptr;
-    /// Whether the selector on the GPU follows a prompt layer by layer. False: it needs no more of a prompt than its
-    /// blocks when all of them are there, so that prompts can be read in chunks.
+    /// Whether the selector on the GPU must be called for a prompt layer by layer. False: it needs only the prompt's
+    /// blocks when all of them are there, so prompts can be read in chunks.
     bool readsWholePrompts = true;
-    /// What the method can do. Every method with makeSelector has this function. Null: the method is data, see
-    /// dataAbilities.
+    /// What the method can do. Every method with makeSelector has this function. Null: the method is data
+    /// (dataAbilities).
     Abilities (*abilities)(const MethodUse& use) = nullptr;
     /// Tokens that a KV head attends to at most in a step. Null: the budget of the spec.
     std::int64_t (*attendsAtMost)(const MethodUse& use, ContextLength length) = nullptr;
-    /// What the method takes for a sequence, beyond tierNeeds (core/session/kv_estimate.h) and, on a GPU, without
-    /// scratch. Null: nothing.
+    /// The memory that the method takes for a sequence, besides that of tierNeeds (core/session/kv_estimate.h); on a
+    /// GPU without scratch memory. Null: none.
     std::vector<MemoryNeed> (*memory)(const MethodUse& use, ContextLength length) = nullptr;
 
     /// Whether the method has a selector of its own under these parameters.
@@ -115,7 +119,7 @@ struct MethodEntry {
     bool runsOnCuda() const { return makeSelector == nullptr || onDevice.exists; }
 };
 
-/// The method where nobody names one.
+/// The method that is used where nobody names one.
 inline constexpr const char* kDefaultMethod = "nosa";
 
 /// All methods in the order they are shown.
@@ -128,18 +132,18 @@ const MethodEntry* knownMethod(std::string_view name);
 std::string methodTitle(std::string_view name);
 /// The parameters that the method has on a model.
 const std::vector<Parameter>& parametersFor(const MethodEntry& method, const ModelConfig& config);
-/// The parameters that the method has on models that denoise so; empty: it does not run on them.
+/// The parameters that the method has on models that denoise in this way; empty: it does not run on them.
 const std::vector<Parameter>& denoisingParametersFor(const MethodEntry& method, const BlockDiffusion& diffusion);
 /// Declared defaults, overridden by what the checkpoint's configuration says (Parameter::scale).
 ParameterValues resolveDefaults(const MethodEntry& method, const ModelConfig& config);
-/// What the method chooses under these settings (key, value); the other parameters have their defaults. @throws
-/// Error(BadInput)
+/// What the method chooses, as data, with these settings (key, value); all other parameters have their defaults.
+/// @throws Error(BadInput)
 SelectionSpec specOf(const MethodEntry& method, std::span<const std::pair<std::string, std::string>> settings,
                      const ModelConfig& config);
-/// Whether the model, or what was learned beside it, has the weights that the method needs.
+/// Whether the model, or a calibration beside it, has the weights that the method needs.
 bool hasWeightsFor(const MethodEntry& method, const Model& model);
-/// Why the method cannot run on the model with these parameters for want of weights that its defaults do without;
-/// nothing where it can.
+/// Says which weights the model lacks, if these parameters of the method need weights that its default parameters do
+/// not need; nothing where the model has them.
 std::optional<Error> findLack(const MethodEntry& method, const ParameterValues& values, const Model& model);
 
 /// The abilities of a method that is data: the common code of both backends executes it, on every model.

@@ -1,5 +1,5 @@
-// InfiniGen's guess of a query before its layer runs: that layer's own projection of the input that the layer before it
-// has. Residual streams change little from one layer to the next.
+// InfiniGen's guess of a layer's query one layer early: the layer's own query projection of the input of the layer
+// before it. The residual stream changes little from one layer to the next.
 #pragma once
 
 #include "core/select/selector.h"
@@ -17,7 +17,7 @@ void rotateRows(const SelectorContext& context, float* x, int n, int heads, std:
 void nextQueries(const SelectorContext& context, LayerId target, const float* input, int n,
                  std::span<const std::int32_t> ropeRows, float* out);
 
-/// The rows of the rotary tables that a step's items stand at, [items / kvHeads].
+/// The rows of the rotary tables for the tokens of a step's items, [items / kvHeads].
 void ropeRowsOf(const SelectorContext& context, std::span<const HeadStep> heads, std::vector<std::int32_t>& rows);
 
 /// Computes the same queries for the tokens of a step's items, whose inputs are consecutive rows.

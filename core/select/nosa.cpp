@@ -1,6 +1,7 @@
 // NOSA: query-aware blocks first, the rest of the budget by the eviction head, which bounds the locality from below.
 #include "core/select/common_parameters.h"
 #include "core/select/forecast.h"
+#include "core/select/overlap.h"
 
 #include <algorithm>
 
@@ -36,6 +37,7 @@ MethodEntry nosaMethod() {
         select::kernelStride(),
         select::denseLen(0),
         select::ahead(),
+        select::overlap(),
         select::bias(),
         select::biasScale(),
         select::prefill()};

@@ -35,7 +35,7 @@ std::vector<std::string> keysOf(const std::vector<Parameter>& declared) {
 }
 
 [[noreturn]] void refuse(const Parameter& parameter, std::string_view value, const std::string& takes) {
-    throw Error(ErrorKind::BadInput, fmt::format("'{}' is no value for parameter '{}'", value, parameter.key),
+    throw Error(ErrorKind::BadInput, fmt::format("'{}' is not a value for parameter '{}'", value, parameter.key),
                 fmt::format("it takes {}", takes));
 }
 

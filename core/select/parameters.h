@@ -34,8 +34,9 @@ struct Parameter {
     std::string unit;                 // "blocks", "tokens", "" ...
     std::string help;                 // one sentence
     std::vector<std::string> choices; // Choice
-    /// The default under a checkpoint that was trained with sparse attention, as text, so that budgets keep their
-    /// proportion to what it was trained for; nothing: the declared one. Null: always the declared one.
+    /// The default for a checkpoint that was trained with sparse attention, as text, so that budgets keep the
+    /// proportions with which it was trained; a result of nothing: the declared default. Null: always the declared
+    /// default.
     std::optional<std::string> (*scale)(const SparseConfig&) = nullptr;
     ParameterScope scope = ParameterScope::EveryRun;
 

@@ -5,8 +5,8 @@
 
 namespace kvscope {
 
-/// A configuration that has no more than these. Where a trace does not say them (0), or says what no model has, each KV
-/// head stands for one query head.
+/// A configuration with these heads and nothing else. Where a trace does not state them (0), or states what no model
+/// has, each KV head has one query head.
 ModelConfig configOfHeads(int queryHeads, int kvHeads, int headDim);
 
 } // namespace kvscope

@@ -1,6 +1,7 @@
 #include "core/select/refusal.h"
 
 #include "core/plan/layer_plan.h"
+#include "core/select/overlap.h"
 
 #include <algorithm>
 #include <fmt/format.h>
@@ -31,6 +32,11 @@ std::optional<Reason> reasonAgainst(const MethodEntry& method, const MethodUse& 
     if (method.hasIndexer != nullptr && !method.hasIndexer(use.config))
         return Reason{fmt::format("needs {}", method.needs), {}};
     if (cuda && !method.runsOnCuda()) return Reason{"does not run there", {}};
+    if (select::overlapsHalves(use.values) && !cuda)
+        return Reason{"has nothing that computes while blocks travel: overlap=halves is for a GPU", "overlap=none"};
+    if (select::overlapsHalves(use.values) && method.hasSelector(use.values))
+        return Reason{"chooses for all sequences at once under these parameters, so that they make no halves",
+                      "overlap=none"};
     const Abilities can = abilitiesOf(method, use);
     if (use.config.latent && !can.latent)
         return Reason{"needs KV heads with keys and values of their own, and the model's attention is latent", {}};
@@ -87,14 +93,13 @@ bool couldRunInstead(const MethodEntry& method, const MethodUse& use, int longes
 
 } // namespace
 
-DenoisingReach denoisingReach(const MethodEntry& method, Backend backend) {
+DenoisingReach denoisingReach(const MethodEntry& method) {
     DenoisingReach reach;
     const std::vector<Parameter>& parameters = method.denoisingParameters;
     reach.blocks = !parameters.empty();
     reach.canvases = !method.canvasParameters.empty() || !method.shiftedCanvasParameters.empty();
-    reach.prefixOnHost =
-        backend == Backend::Cpu && std::any_of(parameters.begin(), parameters.end(),
-                                               [](const Parameter& parameter) { return parameter.key == "page"; });
+    reach.prefixOnHost = std::any_of(parameters.begin(), parameters.end(),
+                                     [](const Parameter& parameter) { return parameter.key == "page"; });
     return reach;
 }
 

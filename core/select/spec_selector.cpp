@@ -79,7 +79,7 @@ void SpecSelector::chooseOne(HeadStep& item) const {
 } // namespace
 
 void chooseBlocks(const SelectionSpec& spec, HeadStep& item) {
-    // Chosen among the blocks from the first visible one on, which are then given their own numbers.
+    // selectBlocks counts from the first visible block, so its results are moved on by item.firstBlock at the end.
     SelectionBudget budget = spec.budget;
     if (item.firstBlock > 0) { // the sink has left the window: its share goes to the method's choice
         if (!item.queryAware.empty())

@@ -1,4 +1,5 @@
-// Which tokens of one KV head lie in a device buffer of its own: the least recently chosen ones make room.
+// Which tokens of one KV head lie in a buffer on the device that holds single tokens. The least recently chosen ones
+// leave first.
 #pragma once
 
 #include "base/indexed.h"
@@ -16,8 +17,8 @@ public:
     TokenSlots(int slots, int maxTokens);
 
     /// Makes room for what a step attends to: `chosen`, ascending, and `made`, the token that the step has just
-    /// computed, which lies there without a transfer; together at most as many as there are slots. Sets hit[i] where
-    /// chosen[i] lay there already. @return how many had to come
+    /// computed, which needs no transfer; together at most as many as there are slots. Sets hit[i] to whether chosen[i]
+    /// was in the buffer already. @return how many were not
     int admit(std::span<const std::int32_t> chosen, std::int32_t made, std::span<std::uint8_t> hit);
 
     static std::int64_t bytes(std::int64_t slots, std::int64_t maxTokens) {
@@ -28,7 +29,7 @@ private:
     void place(std::int32_t token, std::int32_t slot);
 
     std::int32_t step_ = 0, used_ = 0;             // used_: slots that ever held a token
-    Numbered<std::int32_t> slotOf_;                // [position]; -1: elsewhere
+    Numbered<std::int32_t> slotOf_;                // [position]; -1: not in the buffer
     Numbered<std::int32_t> tokenIn_, last_, free_; // [slot]: token, step that chose it last; slots to be taken next
 };
 

@@ -37,10 +37,11 @@ struct Capacity {
     std::string broken;                // which bound broke first above that rate
     std::vector<CapacityPoint> points; // in the order in which they were tried, without outcomes
 };
-/// Doubles or halves from `firstRate` until one rate holds and the next does not, then halves the interval until it is
-/// as narrow as the tolerance. Where a bound breaks although the requests hardly meet, as one below a single step does,
-/// no lower rate is tried. at: the numbers of a rate, of which `counted` and `busy` matter, and what it breaks; it may
-/// throw. The rates that are tried follow from firstRate and from what `at` says.
+/// Doubles or halves the rate from `firstRate` on until one rate holds and the next does not, then halves the interval
+/// until it is as narrow as the tolerance. Stops at a rate at which requests hardly meet if a bound breaks even there,
+/// for example a bound below the time of a single step. at(rate): the numbers of that rate, of which `counted` and
+/// `busy` matter, and the bound that breaks; it may throw. The same firstRate and the same answers of `at` give the
+/// same rates.
 Capacity searchCapacity(double firstRate, double tolerance, const std::function<CapacityPoint(double rate)>& at);
 /// The rate at which the requests need half of the server.
 double halfUsed(const Workload& workload, const SimulationOptions& simulation);

@@ -26,10 +26,9 @@ public:
 
     std::int64_t decodes() const { return decodes_; }
     std::int64_t segments() const { return std::int64_t(prefills_.size()); }
-    /// @return `base`, in which fitted numbers take the place of those that there were samples for. If the server
-    /// offloads
-    /// (`options`), the times of its steps already include what offloading and its loads cost. In the table the link
-    /// then takes no time, and offloading costs nothing beside decode_ms.
+    /// @return `base` with the fitted numbers in place of those for which there were samples. If the server offloads
+    /// (`options`), the times of its steps include what offloading and loads cost; in the result loads therefore take
+    /// no time, and offloading costs nothing beside decode_ms.
     ServiceCosts fit(ServiceCosts base, const SchedulerOptions& options) const;
     /// The keys of a table (ServiceCosts::toJson) whose numbers fit() takes from the iterations, not from `base`.
     std::vector<std::string> fittedKeys(const SchedulerOptions& options) const;

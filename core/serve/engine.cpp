@@ -140,7 +140,7 @@ Engine::Engine(std::shared_ptr<const Model> model, EngineOptions options, Engine
     offloading.scheduler.offload = true;
     costs.shape = shapeOf(*model_, options_.session.backend, spec_,
                           layersOf(*model_, offloading, method_, parameters_, spec_), rows_->pieceTokens());
-    constexpr ContextLength kUsual{3968, 128}; // a usual request: for the simulator, its index is divided by its tokens
+    constexpr ContextLength kUsual{3968, 128}; // the size of the index is taken from a usual request
     costs.shape.indexBytesPerToken = (indexBytes(kUsual) + kUsual.tokens() - 1) / kUsual.tokens();
     scheduler_ = Scheduler(options_.scheduler, costs);
     measureRows(costs.shape);

@@ -171,9 +171,10 @@ struct Measured {
     bool ownDeviceTier = false;
 };
 
-/// The context in whose steps a method selects as much as it ever does, in tokens, so that a step of so many rows reads
-/// what it reads of longer contexts as well. An engine that offloads has not all of it on the device: warm steps load
-/// something. Shorter where two such rows have no room, and nothing that takes unbearably long to read.
+/// The context, in tokens, for which steps are measured: a method selects as much in it as it ever does, so that such a
+/// step reads what a step of a longer context reads. Of an engine that offloads the context is longer than what fits on
+/// the device, so that warm steps load blocks too. Shorter where the budgets have no room for two such rows, and at
+/// most 16,384 tokens (1,024 on the CPU), because reading longer prompts takes long.
 int measuredContext(const MemoryShape& shape, const EngineOptions& engine, int answer) {
     const bool cuda = engine.session.backend == Backend::Cuda;
     const SchedulerOptions& options = engine.scheduler;

@@ -29,7 +29,7 @@ template <class Enum> Enum choiceOf(const ParameterValues& values, std::string_v
         const auto found = std::find(parameter.choices.begin(), parameter.choices.end(), values.text(key));
         if (found != parameter.choices.end()) return Enum(found - parameter.choices.begin());
     }
-    throw Error(ErrorKind::BadInput, fmt::format("'{}' is no value of '{}'", values.text(key), key));
+    throw Error(ErrorKind::BadInput, fmt::format("'{}' is not a value of '{}'", values.text(key), key));
 }
 
 } // namespace

@@ -1,5 +1,7 @@
 #include "core/serve/serves.h"
 
+#include "core/select/overlap.h"
+
 #include <fmt/format.h>
 
 namespace kvscope::serve {
@@ -33,6 +35,10 @@ std::string whyNotServed(const MethodEntry& method, Backend backend) {
 }
 
 std::optional<Error> whyNotWithKnobs(const MethodEntry& method, const MethodUse& use, const SchedulerOptions& knobs) {
+    if (select::overlapsHalves(use.values))
+        return Error(ErrorKind::Unsupported,
+                     "overlap=halves is for the sequences of one run: rows of a server come and go, and make no halves",
+                     "use overlap=none");
     if (use.backend != Backend::Cuda) {
         if (knobs.d2h == StorePlan::Runs) return {};
         return Error(ErrorKind::Unsupported,

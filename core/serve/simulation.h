@@ -23,11 +23,11 @@ struct SimulationOptions : WindowOptions {
 /// the server cannot keep up.
 double utilisationOf(const Workload& workload, const SimulationOptions& options);
 
-/// Reads the workload over and over: first the warm-up, then the window, and then on until every request of the window
-/// has ended, so that all are served under the same load. `watch`, if it is not empty, is called at the end of every
-/// iteration with the table, the plan and the time in ms.
-/// @throws Error(BadInput) for an empty workload
+/// Called at the end of every iteration with the table, the plan and the time in ms; may be empty.
 using WatchIteration = std::function<void(const RequestTable&, const IterationPlan&, double)>;
+/// Simulates a server. Reads the workload over and over: first the warm-up, then the window, and then on until every
+/// request of the window has ended, so that all are served under the same load.
+/// @throws Error(BadInput) for an empty workload
 ServingResult simulate(const Workload& workload, const SimulationOptions& options, const WatchIteration& watch = {});
 
 } // namespace kvscope::serve

@@ -31,6 +31,7 @@ struct Latency {
     double mean = 0, median = 0, max = 0, p99 = 0; // p99 is interpolated, even from few samples
     std::vector<Percentile> shown;                 // P50, P90, P99, P99.9, where there are samples enough
 };
+/// The numbers of these samples; all are 0 without samples.
 Latency latencyOf(std::vector<double> samples);
 
 struct ServingResult {

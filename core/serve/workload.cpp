@@ -35,14 +35,14 @@ void placeByGaps(Workload& workload, const std::vector<double>& seconds) {
 double lineNumber(const nlohmann::json& object, const char* key, const std::string& name, std::size_t line) {
     const nlohmann::json& value = member(object, key);
     if (!value.is_number() || !std::isfinite(value.get<double>()))
-        refuseLine(name, line, fmt::format("'{}' is no number", key));
+        refuseLine(name, line, fmt::format("'{}' is not a number", key));
     return value.get<double>();
 }
 
 int lineTokens(const nlohmann::json& object, const char* key, const std::string& name, std::size_t line) {
     const double value = lineNumber(object, key, name, line);
     if (value != std::floor(value) || value < 1 || value > 1 << 28)
-        refuseLine(name, line, fmt::format("'{}' is no whole number from 1 to 268435456", key));
+        refuseLine(name, line, fmt::format("'{}' is not a whole number from 1 to 268435456", key));
     return int(value);
 }
 
@@ -167,7 +167,7 @@ Workload readWorkload(std::string_view text, std::string name) {
         if (!line.empty() && line.back() == '\r') line.remove_suffix(1);
         if (line.find_first_not_of(" \t") == std::string_view::npos) continue;
         const nlohmann::json object = parseJson(line);
-        if (!object.is_object()) refuseLine(workload.name, number, "it is no JSON object");
+        if (!object.is_object()) refuseLine(workload.name, number, "it is not a JSON object");
         const double ms = lineNumber(object, "timestamp", workload.name, number);
         if (ms < 0 || ms > 1e10) refuseLine(workload.name, number, "'timestamp' is not from 0 to 1e10");
         WorkloadLine request;

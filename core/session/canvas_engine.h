@@ -61,8 +61,8 @@ public:
     virtual void forward(std::span<const CanvasRow> rows, StepRecord& record) = 0;
     /// Of the last forward: the logits [vocab] of the index-th wanted position of its `row`-th row.
     virtual std::span<const float> logits(int row, int index) const = 0;
-    /// Likewise, where the engine chooses candidates: that of the wanted position, without its place. Null: the session
-    /// chooses among the logits.
+    /// Likewise, where the engine chooses candidates: the candidate at the wanted position; its `position` is not set.
+    /// Null: the session chooses among the logits.
     virtual const Candidate* candidate(int /*row*/, int /*index*/) const { return nullptr; }
     virtual Timing linkTiming() const { return Timing::Modelled; }
     /// Waits until the device is idle.

@@ -12,7 +12,7 @@ void recordChosen(DenoiseLayer row, const CanvasChosen& chosen, StepRecord& reco
     selection.layer = row.layer, selection.sequence = row.sequence, selection.kvHead = row.kvHead;
     selection.selected = selection.hits = row.pages;
     selection.first = std::uint32_t(record.blocks.size());
-    selection.kept = row.pages > 0 ? chosen.kept : 0; // of nothing, nothing
+    selection.kept = row.pages > 0 ? chosen.kept : 0; // a choice of nothing keeps nothing of the one before
     for (const std::int32_t id : chosen.ids) record.blocks.emplace_back(id, Origin::QueryAware, true);
     record.selections.push_back(selection);
     LayerRecord& sums = record.layers[row.layer];

@@ -1,4 +1,5 @@
-// What the next forward computes of a canvas, as its cache or its method has it.
+// Decides which tokens of a canvas the next forward computes, and what they attend to, by the options of its cache or
+// its method.
 #pragma once
 
 #include "core/diffusion/canvas_run.h"
@@ -6,7 +7,7 @@
 
 namespace kvscope {
 
-/// The row of an unfinished sequence. Its ids are those of the run.
+/// The row of a sequence that is not finished. The row's ids are those of the run, which must outlive the row.
 CanvasRow canvasRow(const CanvasOptions& options, RowId sequence, const CanvasRun& run);
 
 } // namespace kvscope

@@ -253,6 +253,16 @@ const float* TokenRun::logits(int sequence) const {
     return nullptr;
 }
 
+/// What `computes` throws, unless weights were cut off meanwhile: then it has failed for them, whatever it says.
+template <typename Computes> auto namingCutWeights(const SessionRun& run, const Computes& computes) {
+    try {
+        return computes();
+    } catch (const Error&) {
+        if (run.options.backend == Backend::Cpu) refuseCutWeights(*run.model);
+        throw;
+    }
+}
+
 } // namespace
 
 DecodeSession::DecodeSession(std::shared_ptr<const Model> model, std::vector<std::vector<std::int32_t>> prompts,
@@ -280,8 +290,14 @@ DecodeSession::DecodeSession(std::shared_ptr<const Model> model, std::vector<std
 
 DecodeSession::~DecodeSession() { run_->end(RunStatus::Stopped, {}); }
 
-void DecodeSession::prefill(const Progress& progress, std::stop_token stop) { run_->prefill(progress, stop); }
-bool DecodeSession::step() { return run_->step(); }
+void DecodeSession::prefill(const Progress& progress, std::stop_token stop) {
+    namingCutWeights(*run_, [&] { run_->prefill(progress, stop); });
+}
+
+bool DecodeSession::step() {
+    return namingCutWeights(*run_, [&] { return run_->step(); });
+}
+
 bool DecodeSession::finished() const { return run_->finished(); }
 
 /// Nothing that was computed with weights that changed meanwhile is called finished. A GPU has its own copy of them,

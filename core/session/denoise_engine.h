@@ -73,8 +73,8 @@ public:
     virtual void forward(std::span<const DenoiseRow> rows, StepRecord& record) = 0;
     /// The logits [vocab] of a wanted token of the last forward's `row`-th row.
     virtual std::span<const float> logits(int row, int token) const = 0;
-    /// Likewise, where the engine chooses candidates: that of the token, without its place. Null: the session chooses
-    /// among the logits.
+    /// Likewise, where the engine chooses candidates: the candidate of the token; its `position` is not set. Null: the
+    /// session chooses among the logits.
     virtual const Candidate* candidate(int /*row*/, int /*token*/) const { return nullptr; }
     virtual Timing linkTiming() const { return Timing::Modelled; }
     /// Waits until the device is idle.

@@ -21,19 +21,14 @@ namespace {
 /// Refuses options that only sessions which decode token by token have.
 void checkChoices(const SessionOptions& options, const MethodEntry& method, const Model& loaded) {
     const std::string model = loaded.name();
-    const auto waits = [&](Backend backend) { // the prefix, on the host
-        return !loaded.config().diffusion->canvas && denoisingReach(method, backend).prefixOnHost;
-    };
+    const bool waits = !loaded.config().diffusion->canvas && denoisingReach(method).prefixOnHost;
     const bool sized = options.deviceKvBlocks || options.deviceKvBytes;
     const auto refuseVain = [&](const char* option) {
         refuseUnsupported(fmt::format("{} has no effect on {}: keys and values of a diffusion model stay on the device",
                                       option, model),
                           "leave it out");
     };
-    if (sized && !waits(Backend::Cpu)) refuseVain("--device-kv");
-    if (sized && !waits(options.backend))
-        refuseUnsupported("on the CUDA backend the prefix of a diffusion model stays on the device",
-                          "leave --device-kv out, or use --backend cpu");
+    if (sized && !waits) refuseVain("--device-kv");
     if (!sized && !options.cachePolicy.empty() && options.cachePolicy != "keep-selected") refuseVain("--cache-policy");
     if (options.oracle)
         refuseUnsupported(

@@ -35,7 +35,7 @@ struct DiffusionRun : SessionRun {
 protected:
     /// Waits until the device is idle. @throws Error(Device)
     virtual void settle() = 0;
-    /// Reads what is read of the prompts before the first forward.
+    /// Reads the part of the prompts that is read before the first forward.
     virtual void readPrompts(StepRecord& record, const Progress& progress, const std::stop_token& stop) = 0;
     /// Lists the rows of the next step, one for each unfinished sequence. @return how many
     virtual int listRows() = 0;
@@ -46,7 +46,7 @@ protected:
 
     /// Makes `spec`, and refuses what the method cannot do with it. @throws Error(Unsupported)
     void makeSpec();
-    /// Fills what RunInfo says of the run and begins it in the sink. block: tokens that are written together.
+    /// Fills what RunInfo says of the run, and begins the run in the sink. block: tokens that are written together
     void beginRun(const std::string& device, Timing linkTiming, int block);
     /// The ids that end a sequence; none where the options say so.
     std::vector<std::int32_t> endIds() const;

@@ -72,6 +72,7 @@ public:
 /// backend
 void requireGpu();
 
+/// @throws Error(OutOfMemory) with the numbers
 std::unique_ptr<DecodeEngine> makeCpuEngine(const EngineSetup& setup);
 /// @throws Error(Unsupported) where this program was built without CUDA or the model is outside its shapes,
 /// Error(Device) where there is no GPU, Error(OutOfMemory) with the numbers

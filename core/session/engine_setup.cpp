@@ -2,6 +2,7 @@
 
 #include "core/cache/cache_policy.h"
 #include "core/plan/kv_format.h"
+#include "core/select/overlap.h"
 #include "core/select/refusal.h"
 #include "core/session/left_out.h"
 #include "core/session/planted_selector.h"
@@ -90,6 +91,9 @@ EngineSetup engineSetup(const std::shared_ptr<const Model>& model,
     setup.plans =
         LayerPlans(config, spec, {options.offload, method.hasSelector(parameters), setup.abilities.ahead, longest});
     const int offloadedLayers = setup.plans.offloaded();
+    if (offloadedLayers > 0 && sequences < 2 && select::overlapsHalves(parameters))
+        refuse("overlap=halves makes two halves of the sequences, and there is one sequence",
+               "leave it out, or decode two prompts or more");
     if (offloadedLayers > 0) {
         const int needed = std::min(spec.neededSlots(), maxBlocks);
         std::int64_t slots = std::max(needed, std::min(spec.deviceSlots, maxBlocks));

@@ -93,7 +93,7 @@ LoadedProducts loadProducts(const ProductMachine& machine, ProductSource source)
     std::error_code none;
     if (source == ProductSource::BuiltIn || file.empty() || !fs::exists(file, none))
         return {std::make_shared<const ProductTable>(ProductTable::builtIn(machine)), {}};
-    if (!fs::is_regular_file(file, none)) return refused(machine, file, "it is no file");
+    if (!fs::is_regular_file(file, none)) return refused(machine, file, "it is not a file");
     if (const auto bytes = fs::file_size(file, none); none || bytes > kLargestFile)
         return refused(machine, file, "it is too large");
     std::ifstream in(file, std::ios::binary);

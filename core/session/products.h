@@ -1,7 +1,6 @@
-// Which table chooses the kernels of products on a GPU: one for the whole process, so that verifications, forks and
-// comparisons in it multiply alike. It is the compiled-in one, or that of a file in the user's cache folder, which
-// measureProducts writes when a person asks for it, and nothing else does: the same machine chooses the same at every
-// start.
+// Which table chooses the kernels of products on a GPU. The whole process has one, so that verifications, forks and
+// comparisons in it multiply alike. It is the compiled-in table or the one in a file of the user's cache folder. Only
+// measureProducts, which a person asks for, writes that file, so the same machine chooses alike at every start.
 #pragma once
 
 #include "base/progress.h"
@@ -27,8 +26,8 @@ constexpr const char* nameOf(ProductSource source) {
 /// Key of table `run_meta`, of a run on a GPU: productsInUse().
 inline constexpr const char* kProductsMeta = "products";
 
-/// What sessions that begin from now on choose by. At first `measured`, or what KVSCOPE_PRODUCTS says. Any thread may
-/// call these two. @throws Error(BadInput) where KVSCOPE_PRODUCTS is neither word
+/// The table by which sessions choose that begin from now on: Measured at first, or as KVSCOPE_PRODUCTS says. Any
+/// thread may call these two. @throws Error(BadInput) where KVSCOPE_PRODUCTS is neither word
 ProductSource productSource();
 void setProductSource(ProductSource source);
 
@@ -44,16 +43,16 @@ LoadedProducts loadProducts(const ProductMachine& machine, ProductSource source)
 /// Writes the table's measured choices as a whole. @throws Error(Storage)
 void storeProducts(const ProductTable& table);
 
-/// The table for this machine, read at the first call: what is in the file later changes nothing in this process. Any
-/// thread may call this and the next two.
+/// The table for this machine. It is read at the first call; a file that changes later changes nothing in this process.
+/// Any thread may call this and the next two.
 std::shared_ptr<const ProductTable> productsOf(const ProductMachine& machine);
 /// ProductTable::name() of the table that productsOf() gave last; empty: no session has asked.
 std::string productsInUse();
 /// LoadedProducts::remark of that table.
 std::string productsRemark();
 
-/// Sets the source by the name of a recorded run's table, so that what goes on from the run multiplies as it did where
-/// that is possible. A name that is empty changes nothing.
+/// Sets the source by the name of the table with which a run was recorded, so that a session that goes on from the run
+/// multiplies as the run did, where that is possible. An empty name changes nothing.
 void takeProductsOf(std::string_view recordedName);
 /// One sentence where a recorded run's products were chosen by another table than productsInUse(); empty where they
 /// were not, or where one of the names is not known.

@@ -1,4 +1,4 @@
-// Whether two texts of the command line mean one value, and lists that name a value twice.
+// Tells whether two texts of the command line mean one value, and refuses lists that name a value twice.
 #pragma once
 
 #include "base/error.h"

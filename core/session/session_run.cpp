@@ -65,6 +65,7 @@ void SessionRun::describe(const std::string& device) {
 }
 
 void SessionRun::commit(std::unique_ptr<StepRecord> record) {
+    if (options.backend == Backend::Cpu) refuseCutWeights(*model); // a GPU has its own copy
     ++stepNumber;
     if (sink.level() == RecordLevel::Counters) record->blocks.clear();
     if (sink.level() != RecordLevel::Full) record->scores.clear();

@@ -2,6 +2,7 @@
 // The model decides which of the two it does.
 #pragma once
 
+#include "core/model/mapped_watch.h"
 #include "core/session/decode_session.h"
 #include "core/session/session_checks.h"
 
@@ -33,13 +34,16 @@ struct SessionRun {
     void checkPrompts(int added) const;
     /// The method's parameters with the session's settings. @throws Error(BadInput | Unsupported)
     void resolveParameters();
-    /// Fills what RunInfo says of model, method and session. The run's own parameters follow those of the method.
+    /// Fills `info` from the model, the method and the options. In info.paramsJson the session's options follow the
+    /// method's parameters.
     void describe(const std::string& device);
-    /// Hands a step over, without what the sink's level leaves out.
+    /// Removes from the record what the sink's level leaves out, and hands it to the sink. @throws Error(Storage) if
+    /// another program cut weights off while the step was computed
     void commit(std::unique_ptr<StepRecord> record);
 
+    const CutFilesReadAsZeros zeros; // commit() refuses a step that read any
     const std::shared_ptr<const Model> model;
-    const std::shared_ptr<const RunPrompts::Ids> promptIds; // the sink's too, while it writes them
+    const std::shared_ptr<const RunPrompts::Ids> promptIds; // shared with the sink, which writes them
     const RunPrompts::Ids& prompts;
     SessionOptions options;
     TraceSink& sink;

@@ -34,8 +34,8 @@ struct SweepRequest {
     std::vector<SweepAxis> axes;
     SessionOptions base; // without settings of the method
     Settings settings;   // of every method that has the parameter
-    /// Keys of axes whose values say something beside SessionOptions, e.g. how long the prompt is. The caller checks
-    /// and applies these values; every run has an effect of them.
+    /// Keys of axes whose values are no members of SessionOptions, e.g. how long the prompt is. The caller checks and
+    /// applies these values; they change every run.
     std::vector<std::string> ofCaller;
 };
 
@@ -46,13 +46,14 @@ std::span<const std::string_view> sweepOptions();
 /// @throws Error(BadInput) for no value and for an empty one
 SweepAxis sweepAxis(const std::string& key, const std::string& values);
 
-/// Every combination, the last axis fastest. A value goes to the methods that have the parameter, or to the runs in
-/// which the option has an effect; combinations that then are equal are one.
+/// Every combination of the axes' values; those of the last axis change fastest. A value is applied in runs whose
+/// method has the parameter, or in which the option has an effect; combinations that become equal in this way are
+/// listed once.
 /// @throws Error(BadInput) for a value or a key that no run takes, for a key or a value that is named twice, and for
 /// more combinations than kMostSweepPoints
 std::vector<SweepPoint> sweepPoints(const SweepRequest& request, const ModelConfig& config);
 
-/// Whether the session's blocks go through a device tier whose size and cache policy its options can say.
+/// Whether the session's blocks pass through a device tier whose size and cache policy the options decide.
 /// @throws Error(BadInput | Unsupported) for a setting, and for what the model lacks
 bool hasDeviceTier(const Model& model, const SessionOptions& options);
 

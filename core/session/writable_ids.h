@@ -8,9 +8,10 @@
 
 namespace kvscope {
 
-/// [vocab] nonzero: may be written. The mask is no token, and neither are the rows of the vocabulary that pad it: those
-/// which the tokenizer does not name or, where there is no tokenizer and the mask is the last token, those behind it.
-/// @throws Error(BadInput) where nothing is left
+/// [vocab] nonzero: the id may be written. Neither the mask may be written nor the rows that only pad the vocabulary:
+/// those that the tokenizer does not name or, where there is no tokenizer and the mask is the last token, those behind
+/// the mask.
+/// @throws Error(BadInput) where no id is left
 std::vector<std::uint8_t> writableIds(const Model& model);
 
 } // namespace kvscope

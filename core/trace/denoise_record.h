@@ -25,8 +25,9 @@ struct DenoiseLayer {
     /// The block's change scores are DenoiseStep::changes[firstChange .. firstChange + block); -1: there are none, or
     /// they are those of KV head 0.
     std::int64_t firstChange = -1;
-    /// Where every query head chose tiles of its own for each row of tiles of the block: their tokens / prefix are
-    /// DenoiseStep::rowDensities[firstRow .. firstRow + rows), query heads of the group first. -1: there are none.
+    /// Where every query head chose tiles for each row of tiles of the block: tokens of the tiles / prefix,
+    /// DenoiseStep::rowDensities[firstRow .. firstRow + rows), all rows of the group's first query head before those of
+    /// the next. -1: there are none.
     std::int64_t firstRow = -1;
     std::int32_t rows = 0; // query heads of the group * rows of tiles
     /// The changes of the block's keys are DenoiseStep::kvChanges[firstKvChange .. firstKvChange + block), those of its

@@ -20,7 +20,7 @@ struct NeedlePlace {
 
 /// As it stands in the trace: a JSON array of objects.
 std::string needlesJson(std::span<const NeedlePlace> needles);
-/// What is no needle is passed over; a text that is no such array has none.
+/// Reads needlesJson. Elements that are no needles are left out; a text that is no JSON array gives an empty list.
 std::vector<NeedlePlace> parseNeedles(const std::string& json);
 
 } // namespace kvscope

@@ -14,6 +14,7 @@ void StepRecord::clear() {
     scores.clear();
     generated.clear();
     fed.clear();
+    pieces.clear();
     spans.clear();
     denoise.clear();
 }

@@ -32,7 +32,7 @@ constexpr const char* nameOf(RecordLevel level) {
     return level == RecordLevel::Counters ? "counters" : level == RecordLevel::Selections ? "selections" : "full";
 }
 
-/// How a transfer time is known. Never added to each other.
+/// Whether the times of transfers were measured or modelled. Measured and modelled times are never added up.
 enum class Timing : std::uint8_t { Measured, Modelled };
 constexpr const char* nameOf(Timing timing) { return timing == Timing::Measured ? "measured" : "modelled"; }
 
@@ -70,7 +70,7 @@ struct RunInfo {
     std::string method;     // registry id
     std::string paramsJson; // resolved parameters, one JSON object
     std::string backend;    // "cpu" or "cuda"
-    std::string device;     // Kernels::description()
+    std::string device;     // e.g. "cpu: AVX3, 2 threads"
     std::string link;       // e.g. "pcie5: 55.5 GB/s, 10 us (modelled)"
     Timing linkTiming = Timing::Modelled;
     double linkGbps = 0, linkLatencyUs = 0;
@@ -90,7 +90,8 @@ struct RunInfo {
 struct LayerRecord {
     std::int64_t startNs = 0; // relative to the run's start
     PerValue<Stage, std::int64_t, kStageCount> stageNs{};
-    std::int32_t selected = 0, kept = 0, hits = 0, misses = 0; // sums over (sequence, KV head); kept: -1 undefined
+    /// Sums over sequences and KV heads. kept: -1 where undefined
+    std::int32_t selected = 0, kept = 0, hits = 0, misses = 0;
     std::int32_t h2dBlocks = 0, d2hBlocks = 0;
     std::int64_t h2dBytes = 0, d2hBytes = 0;
     std::int64_t transferNs = 0; // link busy, both directions
@@ -125,6 +126,13 @@ struct FedPosition {
     std::int32_t sequence = 0, position = 0; // position in the sequence, prompt included
 };
 
+/// The part of one sequence's prompt that a step reads. An engine that reads all of every prompt in step 0 has none.
+struct PieceRecord {
+    std::int32_t sequence = 0, first = 0, tokens = 0; // first: position of the piece's first token
+    bool begins = false;           // the first piece of a prompt, which replaces the sequence's tokens
+    std::vector<TokenRecord> read; // the piece's tokens and their positions; empty: not known
+};
+
 /// Something that took time on a track of its own: a kernel, a copy, a range of another tool.
 struct SpanRecord {
     enum class Kind : std::uint8_t { Range = 0, Kernel = 1, Copy = 2 };
@@ -140,7 +148,7 @@ struct SpanRecord {
     std::uint32_t launch = 0;
 };
 
-/// What something was counted in an interval of a run; the samples of one track follow each other.
+/// A count of something, such as bytes, in an interval of a run. The samples of one track follow each other in time.
 struct CounterSample {
     std::string track;                        // e.g. "PCIe bytes to device"
     std::int64_t startNs = 0, durationNs = 0; // relative to the run's start
@@ -152,7 +160,8 @@ struct Remark {
     std::string sentence;
 };
 
-/// One prefill (step 0) or decode step (1, 2, ...) of the whole batch.
+/// One step of the whole batch: the prefill is step 0, and the decode steps follow. An engine that reads prompts in
+/// pieces also reads them in later steps: in steps of phase Prefill, which only read, and in decode steps.
 struct StepRecord {
     std::int32_t step = 0;
     Phase phase = Phase::Decode;
@@ -165,7 +174,8 @@ struct StepRecord {
     std::vector<PackedBlock> blocks; // ids ascend within a selection; empty at level Counters
     std::vector<float> scores;       // empty below level Full
     std::vector<TokenRecord> generated;
-    std::vector<FedPosition> fed;  // of sequences whose tokens are not recorded; for the others `generated` says it
+    std::vector<FedPosition> fed; // of sequences whose tokens are not recorded; `generated` has those of the others
+    std::vector<PieceRecord> pieces;
     std::vector<SpanRecord> spans; // of transfers beside the step's kernels, where somebody records kernels
     DenoiseStep denoise;           // of a block-diffusion run
 

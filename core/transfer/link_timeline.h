@@ -1,4 +1,4 @@
-// The modelled link: transfers wait for it in a queue. Its clock is the engine's clock plus all stalls modelled so far.
+// The modelled link, for which transfers queue. Modelled time is the engine's clock plus all stalls modelled so far.
 #pragma once
 
 #include "core/transfer/link.h"

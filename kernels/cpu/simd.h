@@ -71,6 +71,7 @@ void prefillTile(const PrefillAttentionArgs& args, int kvHead, int begin, int en
 void receivedByBlock(const PrefillAttentionArgs& args, int kvHead, int block, double* const* received,
                      AttentionScratch& scratch);
 
+/// Kernels::groupScores and Kernels::rangeBound for one item.
 void groupScoreItem(const GroupScoreArgs& args, const GroupScoreItem& item, AttentionScratch& scratch);
 void rangeBoundItem(const RangeBoundArgs& args, const RangeBoundItem& item);
 

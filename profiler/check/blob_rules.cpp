@@ -2,6 +2,7 @@
 #include "profiler/check/rule.h"
 #include "profiler/format/selection_blob.h"
 #include "profiler/format/trace_keys.h"
+#include "profiler/read/prompt_steps.h"
 
 #include <algorithm>
 #include <array>
@@ -16,7 +17,8 @@ constexpr std::array<BlobRule, kBlobRules> kRules{
     {{"blob", "the blocks of a selection are one valid blob", Concern::Selection, Needs::Selections},
      {"blob-count", "a selection has as many blocks as selected says", Concern::Selection, Needs::Selections},
      {"blob-hits", "hits and misses of a selection are those of its blocks", Concern::Hits, Needs::Hits},
-     {"blob-kept", "kept is how many blocks the step before has selected, too", Concern::Selection, Needs::Selections},
+     {"blob-kept", "kept is how many blocks the step before that decodes has selected, too", Concern::Selection,
+      Needs::Selections},
      {"blob-range", "blocks begin within their sequence or request, as far as its length is in the trace",
       Concern::Selection, Needs::Selections},
      {"blob-scores", "blobs hold scores at level full only", Concern::Identity, Needs::Selections}}};
@@ -93,6 +95,7 @@ void checkBlobs(Connection& connection, int runId,
     const auto [low, high] = trace::keysOfSteps(runId, 0, trace::kMaxStep, trace::kSelectionShift);
     rows.bindAll(low, high);
     const RunLimits limits(connection, runId);
+    const PromptSteps prompts(connection, runId);
     std::unordered_map<std::int64_t, Before> heads; // by layer, sequence and KV head
     std::vector<PackedBlock> now;
     std::vector<float> scores;
@@ -121,10 +124,14 @@ void checkBlobs(Connection& connection, int runId,
                                limits.blockSize));
         if (!limits.scored && !scores.empty()) broken(kScores, key, "the blob holds scores, the level is not full");
         Before& before = heads[key & ((std::int64_t(1) << trace::kSelectionShift) - 1)];
-        if (!rows.isNull(2) && before.step == step - 1)
+        if (!rows.isNull(2) && before.step == prompts.decodeBefore(int(step)))
             if (const std::int64_t kept = commonBlocks(before.blocks, now); kept != rows.int64(2))
                 broken(kKept, key,
                        fmt::format("{} blocks were selected one step before, kept is {}", kept, rows.int64(2)));
+        const int sequence = int((key >> 10) & 1023);
+        if (!rows.isNull(2) && before.step >= 0 &&
+            prompts.promptAt(sequence, int(before.step)) != prompts.promptAt(sequence, int(step)))
+            broken(kKept, key, "kept is not NULL in the first selection behind another prompt");
         before.step = step;
         before.blocks.swap(now);
     }

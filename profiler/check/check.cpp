@@ -16,7 +16,7 @@ using namespace check;
 
 namespace {
 
-constexpr double kBlobsShare = 0.5;               // of a run's time
+constexpr double kBlobsShare = 0.5;               // share of a run's time in the progress that its blobs take
 constexpr std::int64_t kCountedBlobs = 4'000'000; // reading them takes a few seconds
 
 bool hasTable(Connection& connection, std::string_view name) {
@@ -125,7 +125,7 @@ private:
 
     Connection& connection_;
     const CheckOptions& options_;
-    Knowledge knows_; // everything, of the file as a whole
+    Knowledge knows_; // of the file as a whole; it knows everything
     RunCheck result_;
 };
 
@@ -133,7 +133,7 @@ RunCheck checkOne(const TraceReader& reader, int runId, const CheckOptions& opti
     Checker checker(reader, runId, options);
     report(options.progress, 0, "checking rows");
     for (const auto& rules : {runRules(), metaRules(), stepRules(), layerRules(), sumRules(), timeRules(),
-                              selectionRules(), selectionDetailRules(), tokenRules(), denoiseRules(),
+                              selectionRules(), selectionDetailRules(), tokenRules(), pieceRules(), denoiseRules(),
                               denoiseLayerRules(), denoiseOrderRules(), timelineRules(), servingRules(), queueRules()})
         checker.add(rules);
     checker.addKnowledge();

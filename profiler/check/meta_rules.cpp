@@ -29,7 +29,7 @@ std::span<const SqlRule> metaRules() {
          " coalesce(json_extract(m.value, '$.query_heads'), 'no') || ' query heads, ' ||"
          " coalesce(json_extract(m.value, '$.kv_heads'), 'no') || ' KV heads of ' ||"
          " coalesce(json_extract(m.value, '$.head_dim'), 'no size') || '; the run ' || r.layers || ', ' ||"
-         " r.query_heads || ', ' || r.kv_heads || ' of ' || r.head_dim ELSE 'model_shape is no JSON' END"
+         " r.query_heads || ', ' || r.kv_heads || ' of ' || r.head_dim ELSE 'model_shape is not JSON' END"
          " FROM run_meta m JOIN run r ON r.run_id = m.run_id WHERE m.run_id = ?1 AND m.key = 'model_shape' AND"
          " CASE WHEN json_valid(m.value) THEN json_extract(m.value, '$.layers') IS NOT r.layers OR"
          " json_extract(m.value, '$.query_heads') IS NOT r.query_heads OR"
@@ -48,10 +48,11 @@ std::span<const SqlRule> metaRules() {
         {"knows-words", "knows is a JSON array of the words of its table", Concern::Identity, Needs::Nothing,
          "run_meta", Form::None,
          "SELECT NULL, CASE WHEN json_valid(m.value) THEN 'knows has ' || substr(coalesce(w.value, 'null'), 1, 60)"
-         " ELSE 'knows is no JSON' END FROM run_meta m, json_each(CASE WHEN json_valid(m.value) THEN m.value ELSE"
+         " ELSE 'knows is not JSON' END FROM run_meta m, json_each(CASE WHEN json_valid(m.value) THEN m.value ELSE"
          " '[0]' END) w WHERE m.run_id = ?1 AND m.key = 'knows' AND (w.type <> 'text' OR w.value NOT IN ('selections',"
          " 'hits', 'bytes', 'transfer_times', 'exposed_times', 'step_times', 'stage_times'))"
-         " UNION ALL SELECT NULL, 'knows is no array' FROM run_meta WHERE run_id = ?1 AND key = 'knows' AND CASE WHEN"
+         " UNION ALL SELECT NULL, 'knows is not an array' FROM run_meta WHERE run_id = ?1 AND key = 'knows' AND CASE "
+         "WHEN"
          " json_valid(value) THEN json_type(value) <> 'array' ELSE 0 END"},
         {"meta-numbers", "denoising_block, denoising_canvas and kv_block_tokens are numbers of tokens",
          Concern::Identity, Needs::Nothing, "run_meta", Form::None,

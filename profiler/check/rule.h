@@ -50,13 +50,13 @@ inline constexpr const char* kMembers = "id BETWEEN ?1 << 35 AND (?1 << 35) | 0x
 /// SQL: how many steps of run ?1 never reached the file.
 inline constexpr const char* kDropped = "coalesce((SELECT dropped_steps FROM health WHERE run_id = ?1), 0)";
 
-std::span<const SqlRule> fileRules(); // ?1 is not used: of all runs at once
+std::span<const SqlRule> fileRules(); // of the file as a whole; their statements have no ?1
 std::span<const SqlRule> runRules();
 std::span<const SqlRule> metaRules(); // run_meta
 std::span<const SqlRule> stepRules();
 std::span<const SqlRule> layerRules();
 std::span<const SqlRule> selectionRules();
-std::span<const SqlRule> selectionDetailRules(); // lookahead and oracle: what is known of a selection besides
+std::span<const SqlRule> selectionDetailRules(); // of what a selection's rows in the tables lookahead and oracle say
 std::span<const SqlRule> denoiseRules();         // forwards and their tokens, each row by itself
 std::span<const SqlRule> denoiseLayerRules();    // what KV heads attended to in a forward, each row by itself
 std::span<const SqlRule> denoiseOrderRules();    // forwards of a block one after the other, and what they leave behind
@@ -64,11 +64,12 @@ std::span<const SqlRule> timelineRules();
 std::span<const SqlRule> sumRules();
 std::span<const SqlRule> timeRules();
 std::span<const SqlRule> tokenRules();
+std::span<const SqlRule> pieceRules(); // prompts that are read in several steps, or beside decoding sequences
 std::span<const SqlRule> servingRules();
 std::span<const SqlRule> queueRules(); // who waits for a row, and when rows change hands
 
-/// Rules that only the blobs can break: they decode, and agree with the counts of their row and with the blob of the
-/// step before.
+/// Rules about the blobs of selections: a blob can be decoded, and agrees with the counts of its row and with the blob
+/// of the step before.
 struct BlobRule {
     const char* id;
     const char* says;

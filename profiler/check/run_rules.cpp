@@ -23,7 +23,7 @@ SqlRule orphans(const char* id, const char* says, const char* table, const char*
                         table, run)};
 }
 
-/// A text that readers cut. The file's own table is asked, in which it is whole.
+/// A rule about texts so long that readers cut them. It asks the file's own table, which has the whole texts.
 SqlRule lengthOf(const char* id, const char* says, const char* table, const char* column, const char* key) {
     return {id,
             says,
@@ -67,6 +67,7 @@ std::span<const SqlRule> fileRules() {
         orphans("selection-run", "a selection belongs to a run of the file", "selection", "id >> 55"),
         orphans("token-run", "a token belongs to a run of the file", "token", "id >> 45"),
         orphans("prompt-run", "a prompt token belongs to a run of the file", "prompt", "id >> 55"),
+        orphans("piece-run", "a piece of a prompt belongs to a run of the file", "prompt_piece", "id >> 45"),
         orphans("span-run", "a span belongs to a run of the file", "span", "run_id"),
         orphans("counter-run", "a counter belongs to a run of the file", "counter", "run_id"),
         orphans("clock-run", "a reading of a clock belongs to a run of the file", "clock_sync", "run_id"),
@@ -120,7 +121,7 @@ std::span<const SqlRule> runRules() {
          " (created_utc NOT GLOB '[0-9][0-9][0-9][0-9]-[01][0-9]-[0-3][0-9]T[0-2][0-9]:[0-5][0-9]:[0-6][0-9]*Z'"
          " OR julianday(substr(created_utc, 1, 19)) IS NULL)"},
         {"params-object", "params_json is one JSON object", Concern::Identity, Needs::Nothing, "run", Form::None,
-         "SELECT NULL, 'params_json is no JSON object' FROM run WHERE run_id = ?1 AND"
+         "SELECT NULL, 'params_json is not a JSON object' FROM run WHERE run_id = ?1 AND"
          " CASE WHEN json_valid(params_json) THEN json_type(params_json) <> 'object' ELSE 1 END"},
         {"run-sizes", "sizes of a run are not negative, and at most 1024 layers, KV heads and sequences",
          Concern::Identity, Needs::Nothing, "run", Form::None,

@@ -62,9 +62,13 @@ std::string exposedOfTransfer(const char* table, const char* range, const char* 
 
 std::span<const SqlRule> stepRules() {
     static const std::vector<SqlRule> rules{
-        {"step-phase", "phase is 0 (prefill) at step 0 and 1 (decode) behind it", Concern::Tokens, Needs::Nothing,
-         "step", Form::Step,
-         fmt::format("SELECT id, 'phase is ' || phase FROM step WHERE {} AND phase <> (id & 0x1FFFFFF > 0)", kSteps)},
+        {"step-phase",
+         "phase is 0 (prefill) at step 0, and behind it 1 (decode), or 0 where pieces of prompts are read",
+         Concern::Tokens, Needs::Nothing, "step", Form::Step,
+         fmt::format("SELECT id, 'phase is ' || phase FROM step WHERE {} AND phase <> (id & 0x1FFFFFF > 0) AND NOT"
+                     " (phase = 0 AND EXISTS (SELECT 1 FROM prompt_piece p WHERE p.id BETWEEN step.id << 20 AND"
+                     " (step.id << 20) | 0xFFFFF))",
+                     kSteps)},
         {"step-tokens", "tokens of a step are not negative", Concern::Tokens, Needs::Nothing, "step", Form::Step,
          notNegative("step", kSteps, {"tokens"})},
         {"step-times", "times of a step are not negative", Concern::Times, Needs::StepTimes, "step", Form::Step,

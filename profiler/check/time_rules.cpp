@@ -72,8 +72,8 @@ std::span<const SqlRule> timeRules() {
          "layer_step", Form::Layer,
          fmt::format("SELECT id, 'start_ns is ' || start_ns || ', the layer before ends at ' || before FROM (SELECT id,"
                      " start_ns, lag({}) OVER (PARTITION BY id >> 10 ORDER BY id) AS before FROM layer_step WHERE {}"
-                     " AND (id >> 10) & 0x1FFFFFF > 0) WHERE start_ns < before",
-                     kLayerEnd, kLayers)},
+                     " AND id >> 10 NOT IN (SELECT id FROM step WHERE {} AND phase = 0)) WHERE start_ns < before",
+                     kLayerEnd, kLayers, kSteps)},
         {"modelled-times", "a modelled link time is bytes / bandwidth and a latency for each transfer",
          Concern::Transfer, Needs::TransferTimes, "layer_step", Form::Layer, modelled()},
         {"measured-times", "a measured link time of a layer lies between the start of the step before and its own end",

@@ -32,6 +32,22 @@ std::string bytesOfText(const char* table, const char* range) {
                        table, range);
 }
 
+/// SQL for the generated tokens of the run, with the number of the prompt that their sequence had begun by then.
+std::string tokensOfPrompts() {
+    return fmt::format("(SELECT id, position, sequence, prompt FROM (SELECT id, position, sequence, sum(begins) OVER"
+                       " (PARTITION BY sequence ORDER BY id, position IS NOT NULL ROWS UNBOUNDED PRECEDING) AS prompt"
+                       " FROM (SELECT id, position, (id >> 10) & 1023 AS sequence, 0 AS begins FROM token WHERE {0}"
+                       " UNION ALL SELECT id, NULL, (id >> 10) & 1023, begins = 1 FROM prompt_piece WHERE {0})) WHERE"
+                       " position IS NOT NULL)",
+                       kTokens);
+}
+
+/// SQL: 1 where step 0 has read a prompt of every sequence as a whole, else 0.
+std::string wholePrompts() {
+    return "EXISTS (SELECT 1 FROM step WHERE id = ?1 << 25 AND phase = 0 AND NOT EXISTS (SELECT 1 FROM prompt_piece"
+           " WHERE id BETWEEN ?1 << 45 AND (?1 << 45) | 0xFFFFF))";
+}
+
 /// SQL for the tokens of a KV block. The units that are selected may be smaller.
 std::string blockTokens() { return fmt::format("coalesce({}, r.block_size)", metaNumber("kv_block_tokens")); }
 
@@ -52,12 +68,13 @@ std::span<const SqlRule> tokenRules() {
          fmt::format("SELECT id, 'token_id is ' || token_id || ', position is ' || position FROM token WHERE {} AND"
                      " (token_id < 0 OR position < 0)",
                      kTokens)},
-        {"token-order", "positions of a sequence's tokens grow", Concern::Tokens, Needs::Nothing, "token", Form::Token,
+        {"token-order", "positions of a sequence's tokens grow, behind one prompt", Concern::Tokens, Needs::Nothing,
+         "token", Form::Token,
          fmt::format(
              "SELECT id, 'position is ' || position || ', that of the token before it ' || before FROM (SELECT id,"
-             " position, lag(position) OVER (PARTITION BY (id >> 10) & 1023 ORDER BY id) AS before FROM token"
-             " WHERE {}) WHERE position <= before",
-             kTokens)},
+             " position, lag(position) OVER (PARTITION BY sequence, prompt ORDER BY id) AS before FROM {}) WHERE"
+             " position <= before",
+             tokensOfPrompts())},
         {"prompt-sequence", "a prompt's sequence is one of the run's", Concern::Tokens, Needs::Nothing, "prompt",
          Form::Prompt,
          fmt::format("SELECT p.id, 'the run has ' || r.sequences || ' sequences' FROM prompt p, run r WHERE p.{} AND"
@@ -80,12 +97,12 @@ std::span<const SqlRule> tokenRules() {
                      " at position ' || (max(id) & 0x1FFFFFFFFFFF) FROM prompt WHERE {} GROUP BY id >> 45 HAVING"
                      " (max(id) & 0x1FFFFFFFFFFF) + 1 <> count(*)",
                      kSelections)},
-        {"prompt-sequences", "every sequence has a prompt, where one has", Concern::Tokens, Needs::Nothing, "prompt",
-         Form::None,
+        {"prompt-sequences", "every sequence has a prompt, where one has and none is read in pieces", Concern::Tokens,
+         Needs::Nothing, "prompt", Form::None,
          fmt::format("SELECT NULL, 'there are prompts of ' || p.count || ' sequences, the run has ' || r.sequences FROM"
                      " run r, (SELECT count(DISTINCT id >> 45) AS count FROM prompt WHERE {}) p WHERE r.run_id = ?1"
-                     " AND p.count > 0 AND p.count < r.sequences",
-                     kSelections)},
+                     " AND p.count > 0 AND p.count < r.sequences AND NOT EXISTS (SELECT 1 FROM prompt_piece WHERE {})",
+                     kSelections, kTokens)},
         {"token-index", "the index of a token counts its sequence's tokens within the step", Concern::Tokens,
          Needs::Nothing, "token", Form::Token,
          fmt::format("SELECT id, 'index is ' || (id & 1023) || ', tokens before it are ' || before FROM (SELECT id,"
@@ -95,13 +112,14 @@ std::span<const SqlRule> tokenRules() {
         {"token-positions",
          "a sequence's tokens follow each other, the first one behind the prompt, in a run that dropped no step",
          Concern::Tokens, Needs::Nothing, "token", Form::Token,
-         fmt::format("SELECT id, 'position is ' || position || ', expected is ' || expected FROM (SELECT id, position,"
-                     " coalesce(before + 1, (SELECT (max(p.id) & 0x1FFFFFFFFFFF) + 1 FROM prompt p WHERE p.id BETWEEN"
-                     " (?1 << 55) + (sequence << 45) AND (?1 << 55) + (sequence << 45) + 0x1FFFFFFFFFFF)) AS expected"
-                     " FROM (SELECT id, position, (id >> 10) & 1023 AS sequence, lag(position) OVER (PARTITION BY"
-                     " (id >> 10) & 1023 ORDER BY id) AS before FROM token WHERE {})) WHERE position <> expected AND"
-                     " {} = 0",
-                     kTokens, kDropped)},
+         fmt::format(
+             "SELECT id, 'position is ' || position || ', expected is ' || expected FROM (SELECT id, position,"
+             " coalesce(before + 1, CASE WHEN prompt + {} <= 1 THEN (SELECT (max(p.id) & 0x1FFFFFFFFFFF) + 1 FROM"
+             " prompt p WHERE p.id BETWEEN (?1 << 55) + (sequence << 45) AND (?1 << 55) + (sequence << 45) +"
+             " 0x1FFFFFFFFFFF) END) AS expected FROM (SELECT id, position, sequence, prompt, lag(position) OVER"
+             " (PARTITION BY sequence, prompt ORDER BY id) AS before FROM {})) WHERE position <> expected AND"
+             " {} = 0",
+             wholePrompts(), tokensOfPrompts(), kDropped)},
         {"step-token-rows", "a decode step feeds as many tokens as it makes, or more in another engine than KVScope's",
          Concern::Tokens, Needs::Nothing, "token", Form::Step,
          fmt::format("SELECT id, 'tokens is ' || tokens || ', its rows are ' || made FROM (SELECT id, tokens, (SELECT"

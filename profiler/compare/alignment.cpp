@@ -25,7 +25,7 @@ StepIndex loadStepIndex(const TraceReader& reader, int runId, int sequence) {
     for (std::size_t i = 0; i < rows.size(); ++i) {
         const auto position = positions.find(rows[i].step);
         index.steps.push_back({rows[i].step, position == positions.end() ? -1 : position->second, rows[i].opensBlock,
-                               kinds[i] == StepKind::Cold});
+                               isLeftOut(kinds[i])});
     }
     return index;
 }

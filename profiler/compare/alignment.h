@@ -17,7 +17,8 @@ enum class AlignBy {
 struct StepPair {
     int at = 0; // the number that both have in common: of the step, or of the token's position
     int a = 0, b = 0;
-    bool steady = false; // in neither run cold (coldSteps()) or opening a block: averages keep to these
+    /// In neither run the step is cold (coldSteps()) or opens a block. Averages use such pairs only.
+    bool steady = false;
     bool operator==(const StepPair&) const = default;
 };
 

@@ -21,7 +21,7 @@ CommonSteps commonSteps(std::span<const RunSample> a, std::span<const RunSample>
                 Seen& entry = seen[sample.steps[i].step];
                 ++entry.runs;
                 entry.opens |= marks[i].opensBlock;
-                entry.cold |= kinds[i] == StepKind::Cold;
+                entry.cold |= isLeftOut(kinds[i]);
             }
         }
     CommonSteps result;

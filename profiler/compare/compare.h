@@ -71,23 +71,24 @@ std::vector<Obstacle> findObstacles(std::span<const RunSample> a, std::span<cons
 enum class Verdict : std::uint8_t {
     Faster,          // B takes less time, beyond noise
     Slower,          // B takes more time, beyond noise and beyond the threshold
-    NoDifference,    // the interval contains 1 and stays within the difference that is asked for
+    NoDifference,    // the interval contains 1 and lies within kTellable, or the threshold
     WithinThreshold, // B takes more time beyond noise, but not more than the threshold beyond noise
-    CannotTell       // the interval contains 1 and reaches beyond the difference that is asked for: it is too wide
+    CannotTell       // the interval contains 1 and reaches beyond kTellable, or the threshold: it is too wide
 };
 constexpr const char* nameOf(Verdict verdict) {
     constexpr const char* names[] = {"faster", "slower", "no difference within noise", "within the threshold",
                                      "cannot tell"};
     return names[int(verdict)];
 }
-/// The difference, as a share of A, that a comparison without a threshold is asked for. An interval that contains "no
-/// difference" and reaches further than this decides nothing. Insights take note of 3 %, and call a tenth an alarm.
+/// The smallest difference, as a share of A, that a comparison without a threshold shall tell. An interval that
+/// contains "no difference" and reaches further than this decides nothing. It lies between the 3 % from which insights
+/// note something and the tenth from which they raise an alarm.
 constexpr double kTellable = 0.05;
 
 struct CompareOptions {
     double threshold = 0; // accepted slowdown: 0.03 is 3 %
     double confidence = 0.95;
-    std::uint64_t seed = 1;  // of the resampling
+    std::uint64_t seed = 1;  // seed of the resampling
     std::string other = "B"; // the name of b in sentences
 };
 
@@ -115,11 +116,12 @@ struct Comparison {
     Interval ratio;
     /// B's mean step time divided by A's over the same steps. The ratio of tokens/s follows from this one.
     Interval meanRatio;
-    double aMedianNs = 0, bMedianNs = 0;      // of the compared steps
-    int steps = 0;                            // compared: in all runs
-    int first = 0, opening = 0, unpaired = 0; // left out: cold steps, block-opening ones, not in all runs
-    bool openingKept = false;                 // too few steps were left without them
-    int blockLength = 0;                      // steps resampled together
+    double aMedianNs = 0, bMedianNs = 0; // of the compared steps
+    int steps = 0;                       // steps that are compared: all runs have them
+    /// Steps left out: cold ones, ones that open a block, ones that some run lacks.
+    int first = 0, opening = 0, unpaired = 0;
+    bool openingKept = false; // steps that open a block are compared too, because too few others were left
+    int blockLength = 0;      // steps resampled together
     int aRuns = 0, bRuns = 0;
     double betweenRuns = 0; // relative standard deviation between repeats; NaN without repeats
     /// In pipeline order; their deltas add up to that of `step`. Empty where a run does not know its stages' times.

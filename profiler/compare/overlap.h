@@ -28,7 +28,7 @@ struct SelectionDifference {
     std::vector<float> gapsA, gapsB;
 };
 
-/// How much of the selections could be laid over each other, of the KV heads that count.
+/// Whether there were selections to compare, among the KV heads that the filter counts.
 struct SelectionCoverage {
     bool a = false, b = false; // some KV head of A, of B, has selected blocks
     std::int64_t compared = 0; // (pair, layer, sequence, KV head) that selected in both

@@ -68,7 +68,8 @@ std::vector<int> without(const std::vector<int>& from, const std::vector<int>& w
 std::optional<PartedSelection> Pair::firstDifference(int firstStep, int lastStep) const {
     std::optional<PartedSelection> found;
     for (int next = firstStep; next <= lastStep && !found;) {
-        const int step = nextRecordedStep(a_, runA_.runId, next); // rows bound the work, not the numbers of steps
+        // Visits recorded steps only, because a trace may have large gaps between the numbers of its steps.
+        const int step = nextRecordedStep(a_, runA_.runId, next);
         if (step > lastStep) break;
         next = step + 1;
         eachHead(step, [&](HeadKey at, const std::vector<int>& idsA, const std::vector<int>& idsB) {

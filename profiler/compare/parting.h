@@ -1,5 +1,5 @@
-// Where two runs with the same prompt part, and what they chose differently before: for a fork and the run it goes on
-// from. Nothing is concluded that the traces do not hold.
+// Finds where the texts of two runs with the same prompt part, and which selections differ before that. Used for a fork
+// and the run it goes on from. It concludes nothing that the traces do not hold.
 #pragma once
 
 #include "profiler/compare/divergence.h"
@@ -33,8 +33,9 @@ struct Parting {
     std::string notCompared; // why selections are not compared; empty: they are
 };
 
-/// firstStep: the step from which on the runs may differ. Counted is the step in which the texts part, or where they do
-/// not, the step of the first difference. @throws Error(BadInput | Storage | Cancelled)
+/// firstStep: the step from which on the runs may differ. The counts are those of the step in which the texts part;
+/// where the texts do not part, those of the step with the first different selection.
+/// @throws Error(BadInput | Storage | Cancelled)
 Parting partingOf(const TraceReader& a, int runA, const TraceReader& b, int runB, int sequence, int firstStep);
 
 /// Whole sentences, without names of files. nameA, nameB: "the recorded run", "the fork".

@@ -1,5 +1,5 @@
-// The blocks that two runs on the same text select differently, with how far each one's score is from the cut of its
-// own list: an implementation whose ids differ only where scores nearly tie is as right as the other.
+// The blocks that two runs on the same text select differently, and how far the score of each is from the lowest score
+// that its own list chose. Where two implementations differ only in blocks whose scores nearly tie, neither is wrong.
 #pragma once
 
 #include "profiler/compare/alignment.h"
@@ -12,7 +12,7 @@
 
 namespace kvscope {
 
-/// A list whose scores span less than this share between a block and the cut nearly tied there.
+/// A block nearly ties with the last one chosen if its gap is at most this share of the range of the list's scores.
 inline constexpr double kNearTie = 0.01;
 
 struct DifferingBlock {
@@ -47,9 +47,9 @@ std::vector<float> gapsOf(const SelectionRow& row, std::span<const std::int32_t>
 /// Why the ids of two runs cannot be compared one by one, a sentence without a full stop; empty: they can.
 std::string gapsRefusal(const RunRow& a, const RunRow& b, const std::string& other = "B");
 
-/// Calls `visit` with every KV head that selects in both runs and not the same, in order of step, layer, sequence, KV
-/// head; what it is given is lent for the call. layer, sequence, kvHead: only this one; -1: all. Sink and window blocks
-/// are always attended, so their scores do not count for the cut.
+/// Calls `visit` for every KV head that selects in both runs, but other blocks, in order of step, layer, sequence,
+/// head; the argument is valid during the call only. layer, sequence, kvHead: only this one; -1: all. Sink and window
+/// blocks are always attended, so their scores do not count for the lowest score chosen.
 /// @pre gapsRefusal() is empty. @throws Error(BadInput) if a selection is damaged, Error(Cancelled | Storage)
 GapSums readSelectionGaps(const TraceReader& a, int runA, const TraceReader& b, int runB,
                           std::span<const StepPair> pairs,

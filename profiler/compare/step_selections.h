@@ -36,7 +36,8 @@ private:
     const ReaderAccess::Impl& impl_;
     int runId_;
     Statement rows_;
-    std::vector<SelectionRow> selections_; // as many as a step ever had: each keeps its memory
+    /// As many as the largest step had, so that each keeps its memory for the next step.
+    std::vector<SelectionRow> selections_;
 };
 
 inline auto placeOf(const SelectionRow& row) { return std::tuple(row.layer, row.sequence, row.kvHead); }

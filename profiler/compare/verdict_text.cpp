@@ -74,6 +74,10 @@ std::vector<std::string> notesOf(std::span<const RunSample> a, std::span<const R
         notes.emplace_back(coldSteps() == ColdSteps::Counted
                                ? "rates and means of the whole run count cold steps"
                                : "rates and means of the whole run leave cold steps out; totals count them");
+    if (left.summary.mixedSteps + right.summary.mixedSteps > 0)
+        notes.emplace_back(coldSteps() == ColdSteps::Counted
+                               ? "steps that read pieces of prompts and decode count like others"
+                               : "steps that read pieces of prompts and decode are in no rate, mean or pair of steps");
     return notes;
 }
 

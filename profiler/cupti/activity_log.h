@@ -1,5 +1,5 @@
-// What CUPTI reports, as spans of a run: records come buffer by buffer and in any order, and belong to the step, layer
-// and stage that launched them. Calls no function of CUPTI, so records made by hand will do.
+// Makes spans of a run from CUPTI's records. Records come buffer by buffer and in any order; each belongs to the step,
+// layer and stage that launched it. Calls no function of CUPTI, so that tests can pass records that they made.
 #pragma once
 
 #include "core/trace/trace_sink.h"
@@ -31,8 +31,8 @@ public:
     void nodeMade(std::uint64_t node, const LaunchPlace& place) { nodes_[node] = place; }
     void nodeCloned(std::uint64_t node, std::uint64_t original);
 
-    /// `activity`: a CUpti_Activity of any kind; those that are not drawn are passed over. An external correlation id
-    /// is a LaunchPlace.
+    /// `activity`: a CUpti_Activity of any kind; kinds that are not drawn are ignored. The external correlation id of a
+    /// record is a LaunchPlace.
     void take(const void* activity);
     /// Spans of what has come since the last time, relative to `originNs`. all: the run is over; also spans of launches
     /// that no step claimed, and threads are counted anew.
@@ -41,7 +41,7 @@ public:
     std::int64_t untimed() const { return untimed_; }
     /// Launches that are remembered: those of the last collections, however long the run is.
     std::size_t launches() const { return launches_.size(); }
-    /// Launches that were forgotten before any of their work came; many calls start none.
+    /// Launches that were forgotten before any of their work came. Most of them are calls that start no work.
     std::int64_t forgottenIdle() const { return forgottenIdle_; }
     /// Kernels, copies and memsets that came after their launch was forgotten: drawn without a step.
     std::int64_t late() const { return late_; }
@@ -71,7 +71,7 @@ private:
     std::map<std::uint32_t, Launch> launches_;             // by correlation id, which ascends with the calls
     std::int64_t collections_ = 0;
     std::uint32_t workBefore_ = 0;     // the newest launch of which work had come at the collection before the last
-    std::uint32_t workLast_ = 0;       // and at the last one
+    std::uint32_t workLast_ = 0;       // the same at the last collection
     std::uint32_t forgottenBelow_ = 0; // older launches are forgotten
     std::int64_t forgottenIdle_ = 0, late_ = 0;
     std::unordered_map<const char*, std::string> names_;       // CUPTI keeps kernel names for the process's life

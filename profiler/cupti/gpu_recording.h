@@ -1,6 +1,6 @@
-// Everything a recording adds about the GPU at level full: kernels, copies and CUDA calls through CUPTI, the PCIe
-// counters through its PM sampling or NVML. Each is used where it is found; the steps, selections and transfers need
-// none.
+// Everything a recording adds about the GPU at level full: kernels, copies and CUDA calls through CUPTI, and the PCIe
+// counters through CUPTI's PM sampling or NVML. What a machine lacks is left out; steps, selections and transfers are
+// recorded without any of them.
 #pragma once
 
 #include "core/trace/gpu_trace.h"
@@ -18,7 +18,7 @@ namespace kvscope {
 /// call, and outlives the session and the sink of its run.
 class GpuRecording final : public GpuTrace {
 public:
-    /// calls: CUDA calls too. They cost a span each, a dozen a step; CUPTI counts them in any case.
+    /// calls: records CUDA calls as well, about a dozen spans a step. CUPTI makes their records in any case.
     explicit GpuRecording(bool calls = true, PcieCounting pcie = PcieCounting::Auto);
     /// Takes a tracer that was started elsewhere, for tests.
     GpuRecording(GpuTracing tracing, PcieCounting pcie);

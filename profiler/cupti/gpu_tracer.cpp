@@ -101,7 +101,7 @@ public:
             const std::lock_guard lock(instanceMutex_);
             instance_ = this;
         }
-        // One clock with the host's spans.
+        // CUPTI's time stamps count on the same clock as the host's spans.
         if (failed(cupti_.registerTimestamp([]() -> std::uint64_t { return std::uint64_t(steadyNowNs()); }),
                    "the clock"))
             return refusal;
@@ -133,8 +133,8 @@ public:
         arrived_.notify_one();
         reader_.join(); // it reads what is queued, while CUPTI is still attached
         if (subscriber_ != nullptr) cupti_.unsubscribe(subscriber_);
-        // From here on no callback reaches the tracer. The buffers that came after the reader ended are freed with the
-        // queue.
+        // From here on no callback reaches the tracer. The buffers that came after the tracer's thread ended are freed
+        // with the queue.
         const std::lock_guard lock(instanceMutex_);
         if (instance_ == this) instance_ = nullptr;
     }
@@ -258,7 +258,7 @@ private:
         }
     }
 
-    // ---- The reader's thread
+    // ---- The tracer's thread
 
     void read() {
         std::vector<Arrival> batch;
@@ -340,7 +340,7 @@ private:
     LaunchPlace place_;
     bool pushed_ = false;
     std::atomic<std::uint64_t> nodePlace_{
-        LaunchPlace().packed()}; // of nodes made now; read in the thread that makes them
+        LaunchPlace().packed()}; // place of the nodes made now; read in the thread that makes them
 
     std::mutex mutex_; // guards the queue and what follows, down to the blank line; never held during a call of CUPTI
     std::condition_variable arrived_, drained_;
@@ -348,7 +348,7 @@ private:
     bool closing_ = false;
     std::int64_t drainsAsked_ = 0, drainsDone_ = 0;
 
-    // The reader's thread.
+    // The tracer's thread.
     ActivityLog log_;
     SendTo to_;
     std::int64_t dropped_ = 0;

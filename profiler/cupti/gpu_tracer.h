@@ -33,7 +33,8 @@ public:
     virtual void collect() = 0;
     /// Everything that was recorded is with the sink when this returns. Called with the GPU idle.
     virtual void drain() = 0;
-    /// Records that were dropped for want of room, came without times, or too late for their step; whole after drain.
+    /// Records that were dropped for want of room, came without times, or came too late for their step. The number is
+    /// complete after drain().
     virtual std::int64_t lostRecords() const = 0;
 };
 

@@ -21,8 +21,8 @@ namespace {
 // Memory that the hardware writes until it is fetched. Setting it up takes longer the larger it is: 67 ms for 16 MiB,
 // 180 for 256.
 constexpr std::size_t kHardwareBuffer = std::size_t(16) << 20;
-// Samples that one image can take, 0.2 s of them. A fetch that fills the image decodes on, as long as it does not run
-// after what the hardware writes meanwhile.
+// Samples that one image can take, 0.2 s of them. When a fetch fills the image, another one follows, but at most
+// kImagesAtOnce of them, so that fetching does not run after what the hardware writes meanwhile.
 constexpr std::uint32_t kSamplesAtOnce = 4096;
 constexpr int kImagesAtOnce = 16;
 

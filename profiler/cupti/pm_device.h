@@ -16,8 +16,8 @@ struct PmDevice {
     std::vector<PmMetric> metrics; // what its samples hold
 };
 
-/// gpu: CUDA's number of a device that is in use. CUPTI and its host library are loaded at run time; a GpuTracer has
-/// given it the clock. Takes an eighth of a second.
+/// gpu: CUDA's number of a device that is in use. Loads CUPTI and its host library. A GpuTracer must have been started
+/// before, because it sets the clock of CUPTI's time stamps. Takes an eighth of a second.
 /// @return no source, with the reason, where the GPU, the driver or its settings allow none
 PmDevice openPmDevice(int gpu, std::int64_t intervalNs, std::string& refusal);
 

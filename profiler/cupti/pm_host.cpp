@@ -114,7 +114,7 @@ struct PmHost::Impl {
 
     /// Asks for these metrics and no others. @return whether the chip has them all and counts them in one pass
     bool choose(const std::vector<PmMetric>& wanted) {
-        release(); // one unknown name spoils a host object
+        release(); // after an unknown name the host object cannot be used
         if (begin() != CUPTI_SUCCESS) return false;
         metrics = wanted;
         names.clear();

@@ -14,11 +14,12 @@
 
 namespace kvscope {
 
-/// Bytes over the link and, beside them, of the GPU's memory. Busy multiprocessors would fit into the same pass, but
-/// each of them is a counter: fetching and writing them takes twice as much.
+/// Bytes over the link and bytes of the GPU's memory. How busy the multiprocessors are would fit into the same pass,
+/// but that is a counter for each multiprocessor, and fetching and writing samples would take twice as long.
 std::span<const PmMetric> pmMetrics();
 
-/// What to tell a person when CUPTI refuses. code: a CUptiResult; doing, text: for codes that nobody expects.
+/// What to tell a person when CUPTI refuses. code: a CUptiResult. doing, text: what was being done and what CUPTI says,
+/// for codes that have no sentence of their own.
 std::string pmRefusal(int code, std::string_view doing, std::string_view text);
 
 class PmHost {

@@ -72,7 +72,7 @@ struct PmSampling::Impl {
     std::int64_t unsampled = 0;     // intervals in which it was to sample and refused
     const std::int64_t interval;
 
-    std::mutex mutex; // for moments: the engine waits for nothing else
+    std::mutex mutex; // held for moments only, because the engine waits for it
     PmTracks tracks;
     std::string remark; // not handed out yet
 

@@ -26,17 +26,17 @@ public:
 
     /// Adds samples in the order of time. A sample that goes back in time, or has no length, is lost.
     void add(std::span<const PmSample> samples);
-    /// The hardware's buffer was full: at least one sample is missing, and those that are seen to be missing count
-    /// once.
+    /// The hardware's buffer was full, so at least one sample is missing. lost() does not count a sample twice that
+    /// add() sees missing, too.
     void overflowed() { ++overflows_; }
     /// Returns what was added since the last call. Times are relative to `originNs`.
     std::vector<CounterSample> take(std::int64_t originNs);
-    /// After a pause the next sample follows nothing.
+    /// Sampling has paused: the time up to the next sample does not count as missing samples.
     void pause() { lastEndNs_ = 0; }
     std::int64_t lost() const { return std::max(missing_, overflows_) + invalid_; }
 
 private:
-    struct Open { // the newest interval of a track
+    struct Open { // the newest interval of a track, which may still grow
         std::int64_t startNs = 0, endNs = 0, value = 0;
     };
     void give(std::size_t metric);

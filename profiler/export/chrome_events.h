@@ -35,7 +35,7 @@ public:
         std::int64_t startNs = 0, durationNs = 0;
         std::int64_t step = -1, layer = -1; // -1: not written
         std::int64_t bytes = -1;
-        std::string_view args{}; // more of them, as a JSON object; empty: none
+        std::string_view args{}; // further arguments, as a JSON object; empty: none
     };
     /// Adds a slice. The slices of a thread come by start, outer ones first. A slice that would overlap another one
     /// without lying inside it goes to the thread's next lane. @return the track that it went to

@@ -197,7 +197,7 @@ void RunExport::loadFlows() {
 
 void RunExport::spans() {
     loadFlows();
-    const bool derivesLaunches = starts_.empty() && !imported_; // of a run without its calls
+    const bool derivesLaunches = starts_.empty() && !imported_; // for a run whose CUDA calls were not recorded
     std::int64_t newestLaunch = -1;
     struct {
         std::int64_t step = -1, layer = -1, startNs = 0;

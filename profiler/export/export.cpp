@@ -141,10 +141,10 @@ private:
         const auto among = [name](const auto& names) {
             return std::find(names.begin(), names.end(), name) != names.end();
         };
-        return track == "host" && (name == "layer" || name == nameOf(Phase::Prefill) || name == nameOf(Phase::Decode) ||
-                                   among(kStageNames) || among(kStepStageNames));
+        return track == "host" && (name == "layer" || isStepName(name) || among(kStageNames) || among(kStepStageNames));
     }
-    /// What the times of a view's rows are known by, whose columns have the same names in views of other things.
+    /// What a run must know for a column of this view whose name other views use for something else. Nothing: the
+    /// column is not one of those.
     static std::optional<Known> neededInView(std::string_view view, std::string_view column) {
         const bool time = column == "start_ns" || column == "duration_ns";
         if (view == "v_transfer") {
@@ -340,7 +340,8 @@ ExportResult exportTable(const std::string& path, ExportTable table, ExportForma
         return {0, "the trace has no denoising forwards: it was recorded before there were any"};
     const bool isOfFigures =
         table == ExportTable::WindowOverlap || table == ExportTable::TokenChanges || table == ExportTable::ActiveSets;
-    const bool forwards = table == ExportTable::Denoising && format == ExportFormat::Jsonl; // with what they hold
+    // JSON lines hold whole forwards.
+    const bool forwards = table == ExportTable::Denoising && format == ExportFormat::Jsonl;
     ExportResult result =
         table == ExportTable::Selections     ? exportSelections(*trace.connection, format, writer, options)
         : table == ExportTable::LayerOverlap ? exportLayerOverlap(*trace.connection, format, writer, options)

@@ -11,7 +11,7 @@
 namespace kvscope {
 
 StepSliceReader::StepSliceReader(Connection& connection, int runId, const LinkClock& clock)
-    : clock_(clock),
+    : clock_(clock), prompts_(connection, runId),
       steps_(connection,
              "SELECT id, phase, start_ns, duration_ns, embed_ns, lm_head_ns, sample_ns, tokens, hits, misses,"
              " h2d_bytes, d2h_bytes, exposed_ns FROM step WHERE id BETWEEN ? AND ? ORDER BY id"),
@@ -78,7 +78,8 @@ bool StepSliceReader::next(StepSlices& step) {
     step.slices.clear();
     step.transfers.clear();
     const std::int64_t end = sumOf(step.startNs, step.durationNs);
-    step.slices.push_back({nameOf(step.phase), step.startNs, step.durationNs});
+    const bool mixed = prompts_.reads(step.step) == StepReads::Mixed;
+    step.slices.push_back({mixed ? std::string(kMixedName) : nameOf(step.phase), step.startNs, step.durationNs});
     const auto outside = [&](StepStage stage, std::int64_t start, std::int64_t length) {
         if (length > 0) step.slices.push_back({std::string(kStepStageNames[std::size_t(stage)]), start, length});
     };

@@ -4,6 +4,7 @@
 #include "core/trace/stage.h"
 #include "core/trace/trace_sink.h"
 #include "profiler/read/link_clock.h"
+#include "profiler/read/prompt_steps.h"
 #include "profiler/sqlite/sqlite.h"
 
 #include <cstdint>
@@ -13,7 +14,7 @@
 namespace kvscope {
 
 struct StageSlice {
-    std::string name; // "prefill", "decode", "layer 3", a stage
+    std::string name; // "prefill", "decode", "mixed", "layer 3", a stage
     std::int64_t startNs = 0, durationNs = 0;
     std::int32_t layer = -1;      // -1: outside the layers
     std::int32_t layerIndex = -1; // of StepSlices::transfers
@@ -46,6 +47,7 @@ private:
     void addLayer(StepSlices& step);
 
     const LinkClock clock_;
+    const PromptSteps prompts_;
     Statement steps_, layers_;
     bool layerWaits_ = false; // the current row of layers_ belongs to a later step
     std::int32_t lastStep_ = -1;

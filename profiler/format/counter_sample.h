@@ -1,15 +1,14 @@
-// The tracks of the counts that our own recordings hold.
+// Names of the counter tracks in KVScope's own recordings.
 #pragma once
 
 #include "core/trace/trace_sink.h"
 
 namespace kvscope {
 
-// Tracks of KVScope's own recordings.
 constexpr const char* kPcieToDevice = "PCIe bytes to device";
 constexpr const char* kPcieToHost = "PCIe bytes to host";
 constexpr const char* kLostGpuRecords = "GPU records lost";
-// The track of the same bytes counted by PM sampling, and the tracks that it counts besides.
+// Tracks of what PM sampling counts: the same bytes over the link, and bytes of the GPU's memory.
 constexpr const char* kPmToDevice = "PCIe bytes to device (PM)";
 constexpr const char* kPmToHost = "PCIe bytes to host (PM)";
 constexpr const char* kPmMemoryRead = "DRAM bytes read (PM)";

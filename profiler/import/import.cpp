@@ -118,7 +118,8 @@ ImportResult importTrace(const std::string& path, const std::string& out, const 
     if (!fs::is_regular_file(path, ignored))
         throw Error(ErrorKind::Storage, fmt::format("{} is not a file", path), "choose a file to import");
     if (access(path.c_str(), R_OK) != 0)
-        throw Error(ErrorKind::Storage, fmt::format("{} may not be read by you", path), "change its permissions");
+        throw Error(ErrorKind::Storage, fmt::format("{} cannot be read: permission denied", path),
+                    "change its permissions");
     if (fs::file_size(path, ignored) == 0)
         throw Error(ErrorKind::BadInput, fmt::format("{} is empty", path), "record or copy it again");
     if (fs::equivalent(path, out, ignored))

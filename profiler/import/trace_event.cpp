@@ -106,7 +106,7 @@ public:
                     isRange ? fmt::format("{} holds a number beyond all bounds at byte {}", path_, position)
                     : ended
                         ? fmt::format("{} is cut short: it ends at byte {} in the middle of an event", path_, position)
-                        : fmt::format("{} is no readable JSON from byte {} on", path_, position),
+                        : fmt::format("{} is not readable as JSON from byte {} on", path_, position),
                     "copy or record it again");
     }
 
@@ -121,7 +121,7 @@ private:
     void enter() {
         if (++depth_ > kDeepestDocument)
             throw Error(ErrorKind::BadInput,
-                        fmt::format("{} nests brackets more than {} deep: it is no trace", path_, kDeepestDocument),
+                        fmt::format("{} nests brackets more than {} deep: it is not a trace", path_, kDeepestDocument),
                         "choose a file that a profiler has written");
     }
     bool leave() {

@@ -68,7 +68,7 @@ void findAnswer(RunFacts& facts, std::vector<Insight>& out) {
     insight.evidence = facts.evidence("selection");
     insight.evidence.sequence = shown->needle.sequence;
     if (const int last = lastAnswerStep(facts.run()); last >= 1) // those that the sentence counts
-        insight.evidence.firstStep = 1, insight.evidence.lastStep = last;
+        insight.evidence.firstStep = facts.run().prompts.firstDecode(), insight.evidence.lastStep = last;
     insight.figures = {
         {"answers", double(answers.size()), ""}, {"correct", double(correct), ""}, {"wrong", double(wrong), ""}};
     out.push_back(std::move(insight));

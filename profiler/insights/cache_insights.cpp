@@ -274,7 +274,7 @@ void findUnusedBudget(RunFacts& facts, std::vector<Insight>& out) {
     insight.impact = everything && wall > 0 ? double(selecting) / double(wall) : 0;
     insight.severity = severityOf(insight.impact);
     const bool compared = std::ranges::any_of(facts.decodeSteps(), [](const StepRow& step) { return step.kept >= 0; });
-    const bool reached = largest >= run.budgetBlocks; // by contexts that have as many blocks
+    const bool reached = largest >= run.budgetBlocks; // the budget is used up as soon as a context has as many blocks
     insight.title = fmt::format("The budget of {} blocks is {}: a head attends {:.1f} on average, {} at most",
                                 run.budgetBlocks, reached ? "seldom used up" : "never used", mean, largest);
     insight.detail = everything
@@ -287,7 +287,7 @@ void findUnusedBudget(RunFacts& facts, std::vector<Insight>& out) {
     insight.advice =
         everything ? "Use a longer prompt or a smaller budget to see sparse attention, or --method full here."
         : reached  ? "Judge the method where contexts are longer: those that the budget holds are attended as a whole."
-                   : "Lower the budget to what is used, or look why the method fills it so little.";
+                   : "Lower the budget to what is used, or find out why the method fills it so little.";
     insight.evidence = facts.evidence("selection");
     insight.evidence.layer = facts.heads().front().layer;
     insight.figures = {{"budget_blocks", double(run.budgetBlocks), "blocks"},

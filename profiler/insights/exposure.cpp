@@ -96,6 +96,13 @@ std::string mainReason(const TransferTime& time) {
                        words::percent(double(*most) / double(time.exposedNs)));
 }
 
+/// "1 cold step", "3 steps that are cold or read prompts as well"
+std::string leftOut(const ExposureReport& report) {
+    return report.mixedSteps == 0   ? words::many(report.cold.steps, "cold step")
+           : report.cold.steps == 1 ? "1 step that is cold or reads prompts as well"
+                                    : fmt::format("{} steps that are cold or read prompts as well", report.cold.steps);
+}
+
 void describe(ExposureReport& report) {
     const ExposureTotal& counted = report.counted();
     const char* timing = report.measured ? "measured" : "modelled";
@@ -161,21 +168,22 @@ void describe(ExposureReport& report) {
                     words::ms(counted.wallNs), report.measured ? "" : " (measured, without the link)");
     if (counted.time.exposedNs > 0 && report.byLayer) report.detail += fmt::format(" {}.", mainReason(counted.time));
     if (report.cold.steps > 0 && report.coldCounted)
-        report.detail +=
-            fmt::format(" {} of it in {}, which {} counted here.", words::ms(report.cold.time.exposedNs),
-                        words::many(report.cold.steps, "cold step"), report.cold.steps == 1 ? "is" : "are");
+        report.detail += fmt::format(" {} of it in {}, which {} counted here.", words::ms(report.cold.time.exposedNs),
+                                     leftOut(report), report.cold.steps == 1 ? "is" : "are");
     else if (report.cold.steps > 0)
-        report.detail += fmt::format(" {} left out, with {} exposed: {} in all {} decode steps.",
-                                     words::many(report.cold.steps, "cold step"), words::ms(report.cold.time.exposedNs),
-                                     words::ms(report.all.time.exposedNs), report.all.steps);
+        report.detail +=
+            fmt::format(" {} left out, with {} exposed: {} in all {} decode steps.", leftOut(report),
+                        words::ms(report.cold.time.exposedNs), words::ms(report.all.time.exposedNs), report.all.steps);
 }
 
 /// The totals of the steps.
 void addUp(ExposureReport& report) {
     report.all = report.cold = report.opening = report.warm = {};
+    report.mixedSteps = 0;
     for (const StepExposure& step : report.steps) {
         report.all += step;
-        (step.kind == StepKind::Cold ? report.cold : report.warm) += step;
+        (isLeftOut(step.kind) ? report.cold : report.warm) += step;
+        report.mixedSteps += step.kind == StepKind::Mixed;
         if (step.kind == StepKind::Opening) report.opening += step;
     }
 }

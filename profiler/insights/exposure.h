@@ -77,16 +77,18 @@ struct ExposureTotal {
 
 struct ExposureReport {
     RunRow run;
-    bool measured = false;             // transfer times; else modelled, and then not part of any wall time
-    std::optional<Link> link;          // modelled, or fitted to the measured times; nothing crossed it: none
+    bool measured = false;    // transfer times are measured; else they are modelled and part of no wall time
+    std::optional<Link> link; // the modelled link, or one fitted to the measured times; absent: nothing crossed it
     std::vector<StepExposure> steps;   // decode steps, ascending
     bool byLayer = false;              // the layers are read: without them there are no reasons, layers and group
     std::vector<LayerExposure> layers; // ascending; every layer of the run
-    ExposureTotal all, cold, opening;  // all: every decode step, as plain sums over v_step; opening: of warm steps
+    ExposureTotal all, cold, opening;  // all: every decode step, as plain sums over v_step; cold: mixed ones too;
+                                       // opening: of warm steps
     ExposureTotal warm;                // all without cold
+    int mixedSteps = 0;                // of cold: they read pieces of prompts as well
     bool coldCounted = false;          // the headline, the shares and the layers speak of all steps, else of warm ones
     const ExposureTotal& counted() const { return coldCounted ? all : warm; }
-    bool counts(StepKind kind) const { return coldCounted || kind != StepKind::Cold; }
+    bool counts(StepKind kind) const { return coldCounted || !isLeftOut(kind); }
     bool known = true; // the run knows its transfer and exposed times; else everything here is 0
     LayerGroup group;
 
@@ -103,7 +105,8 @@ struct ExposureReport {
 ExposureReport exposureOfSteps(const TraceReader& reader, RunRow run, const std::vector<StepRow>& steps);
 /// Reads the layer rows of those steps once: reasons, layers, the group. @throws Error(Cancelled)
 void readLayerExposure(const TraceReader& reader, ExposureReport& report);
-/// Both. @throws Error(BadInput) if there is no such run, Error(Cancelled)
+/// exposureOfSteps() and readLayerExposure() in one call. @throws Error(BadInput) if there is no such run,
+/// Error(Cancelled)
 ExposureReport exposureOf(const TraceReader& reader, int runId);
 
 /// The smallest set of layers, in at most three runs of neighbours, that causes most of the exposed time; empty when

@@ -74,7 +74,7 @@ void findGpuIdle(RunFacts& facts, std::vector<Insight>& out) {
                                 words::ms(double(gpu.idleNs) / gpu.steps), words::percent(insight.impact));
     insight.detail =
         fmt::format("Idle {}, mostly in gaps longer than a launch: the host is late, or synchronises.", idleOf(gpu));
-    insight.advice = "Look what the host does between kernels: sampling, copies of results, waiting on events.";
+    insight.advice = "Look at what the host does between kernels: sampling, copies of results, waiting on events.";
     out.push_back(std::move(insight));
 }
 

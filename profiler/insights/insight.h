@@ -27,7 +27,7 @@ struct Evidence {
     std::string metric; // id of a metric (read/metrics.cpp) or a stage; may be empty
     int firstStep = -1, lastStep = -1;
     int sequence = -1, layer = -1, kvHead = -1;
-    int compareRun = -1; // run of the same trace to lay beside
+    int compareRun = -1; // run of the same trace to compare with
 };
 
 struct Figure {
@@ -49,8 +49,8 @@ struct Proposal {
     bool canReplay() const { return deviceSlots > 0 || !cachePolicy.empty() || layersAhead > 0; }
 };
 
-/// What a mend would win: shares of the decode time that it saves, 0..1, from the least to the most, and the tokens per
-/// second that come of them.
+/// What the change that a finding proposes would save: shares of the decode time, 0..1, from the least to the most, and
+/// the tokens per second that follow from them.
 struct Price {
     double low = 0, high = 0;
     double tokensPerSecondLow = 0, tokensPerSecondHigh = 0;
@@ -67,11 +67,11 @@ struct Insight {
     double impact = 0;  // share of the decode time that it concerns, 0..1; what the list is ranked by
     /// Share of the decode time that the proposal saves, where a replay or a recorded twin says so.
     std::optional<double> predicted;
-    bool priced = true;         // false: the mend does not win the time that the finding concerns
+    bool priced = true;         // false: the proposal does not save the time that the finding concerns
     std::optional<Price> price; // findings about time have one
     std::optional<Proposal> proposal;
     std::string title;  // one sentence with numbers
-    std::string detail; // where they come from
+    std::string detail; // where these numbers come from
     std::string advice; // what to try
     Evidence evidence;
     std::vector<Figure> figures;

@@ -35,7 +35,7 @@ struct CacheFacts { // the results of replaying the recorded requests
     std::int64_t misses = 0, compulsory = 0;      // recorded, of counted requests; first uses that had to be loaded
 };
 
-/// Decode time of one kind of step, e.g. where kernels ran; a GPU's spans at level full.
+/// Where the GPU's time went in the decode steps that have spans of kernels (recorded at level full).
 struct GpuFacts {
     int steps = 0; // counted decode steps with kernels
     std::int64_t wallNs = 0, idleNs = 0, idleInOffloadingNs = 0, shortGapsNs = 0, kernelNs = 0, kernels = 0;

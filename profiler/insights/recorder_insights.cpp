@@ -34,7 +34,7 @@ void findDroppedSteps(RunFacts& facts, std::vector<Insight>& out) {
         insight.detail = fmt::format("The recording ended before the run did: {}. Numbers of the recorded steps are "
                                      "right; what came after them is in no total.",
                                      error);
-        insight.advice = "Mend that, and record the run again.";
+        insight.advice = "Remove the cause, and record the run again.";
     }
     insight.evidence = facts.evidence("transfers");
     insight.figures = {{"dropped_steps", double(dropped), ""}, {"recorded_steps", recorded, ""}};
@@ -60,7 +60,7 @@ void findLostGpuRecords(RunFacts& facts, std::vector<Insight>& out) {
     Insight insight;
     insight.detail =
         "CUPTI had no room for them, or gave them no time. Stage times, hits and bytes come from the engine and "
-        "lack nothing; sums of kernels, and idle time between them, do.";
+        "are complete; sums of kernels, and idle time between them, are not.";
     insight.advice = "Record fewer steps at level full.";
     insight.evidence = facts.evidence("breakdown");
     noteLoss(out, lostGpuRecords(facts.reader(), facts.run().runId), "record",
@@ -71,7 +71,7 @@ void findLostPmSamples(RunFacts& facts, std::vector<Insight>& out) {
     Insight insight;
     insight.detail =
         "The hardware's buffer was full before it was read, or a sample's times made no sense. The engine's own bytes "
-        "lack nothing; what the counters say beside them is too little.";
+        "are complete; the counters' numbers beside them are too low.";
     insight.advice = "Keep a core free for the recorder, or take the counters from NVML (--pcie-counters nvml).";
     insight.evidence = facts.evidence("transfers");
     noteLoss(out, lostPmSamples(facts.reader(), facts.run().runId), "sample",
@@ -110,7 +110,7 @@ void findRecordingCost(RunFacts& facts, std::vector<Insight>& out) {
     const bool compared = cost.way == RecordingCost::Way::Compared;
     Insight insight;
     insight.trust = true;
-    insight.priced = false; // the mend changes the recording, not the run
+    insight.priced = false; // the advice changes the recording, not the run
     insight.severity = cost.share >= kAlarmImpact || cost.tokensEqual == false ? Severity::Alarm : Severity::Note;
     insight.impact = std::max(0.0, cost.share / (1 + cost.share));
     insight.title = cost.tokensEqual == false
@@ -169,7 +169,8 @@ void findBrokenRules(RunFacts& facts, std::vector<Insight>& out) {
     if (!check.examples.empty())
         insight.detail += fmt::format(" The first: {}{}{}.", check.examples.front().where,
                                       check.examples.front().where.empty() ? "" : ", ", check.examples.front().what);
-    insight.advice = "Run kvscope-cli check on the trace: it names every row. Then mend the writer and record again.";
+    insight.advice =
+        "Run kvscope-cli check on the trace: it names every row. Then correct the writer and record again.";
     insight.evidence = facts.evidence("transfers");
     insight.figures = {{"violations", double(violations), ""}};
     out.push_back(std::move(insight));

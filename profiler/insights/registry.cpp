@@ -103,7 +103,7 @@ int InsightReport::alarms() const {
 
 namespace {
 
-/// What the mend of a finding would win at most; what the finding concerns, where it has no price.
+/// The most that the proposal of a finding would save; without a price, what the finding concerns.
 double worthOf(const Insight& insight) { return insight.price ? insight.price->high : insight.impact; }
 
 /// Alarms first, those about trust before the others, then by price; ties in the order of the registry.
@@ -129,16 +129,16 @@ bool breaksNumbers(const RunCheck& check) {
     return std::any_of(std::begin(kNumbers), std::end(kNumbers), [&](Concern each) { return check.concerns(each); });
 }
 
-constexpr double kMostSaved = 0.99; // of the decode time: nobody decodes in no time
+constexpr double kMostSaved = 0.99; // share of the decode time: something of it always remains
 
-/// Sets the price of each finding: the share of decode time that its mend saves, at least and at most. Without a
-/// prediction these are nothing and all that the finding concerns. With one, the mend saves at least the prediction
-/// less its error, and at most all that the finding concerns or, if that is more, the prediction plus its error.
+/// Sets the price of each finding: the share of decode time that its proposal saves, at least and at most. Without a
+/// prediction these are 0 and all that the finding concerns. With one, the proposal saves at least the prediction less
+/// its error, and at most all that the finding concerns or, if that is more, the prediction plus its error.
 void setPrices(std::vector<Insight>& found, const RunFacts& facts) {
     const ExposureReport& exposure = facts.exposure();
     double tokens = 0;
     for (std::size_t i = 0; i < exposure.steps.size() && i < facts.decodeSteps().size(); ++i)
-        if (exposure.counts(exposure.steps[i].kind)) tokens += facts.decodeSteps()[i].tokens;
+        if (exposure.counts(exposure.steps[i].kind)) tokens += double(facts.decodeSteps()[i].decodeTokens());
     const double decodeNs = exposure.decodeNs();
     if (decodeNs <= 0 || tokens <= 0) return;
     for (Insight& insight : found) {
@@ -160,7 +160,7 @@ void setPrices(std::vector<Insight>& found, const RunFacts& facts) {
 InsightReport refused(InsightReport report, const RunCheck& check) {
     if (!breaksNumbers(check)) return report;
     report.refusal = check.sentence();
-    report.exposure.layers.clear(); // bars of numbers that mean nothing
+    report.exposure.layers.clear(); // the bars are made of numbers that mean nothing
     report.exposure.byLayer = report.exposure.known = false;
     report.exposure.headline = "No statement about exposed transfer time: rows break rules of the trace format";
     report.exposure.detail = report.refusal + ".";

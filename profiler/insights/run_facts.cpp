@@ -15,7 +15,7 @@ constexpr std::int64_t kShortGapNs =
 
 std::vector<HeadFacts> readHeads(const TraceReader& reader, int runId, const std::vector<StepRow>& decode) {
     std::vector<HeadFacts> heads;
-    // Cold selections have no `kept`; who never says what was kept cannot tell them apart here.
+    // Cold selections have no `kept`. Where a run never says what was kept, they cannot be told from others here.
     const bool saysKept = std::any_of(decode.begin(), decode.end(), [](const StepRow& step) { return step.kept >= 0; });
     Statement rows(*ReaderAccess::of(reader).connection,
                    "SELECT (id >> 20) & 1023 AS layer, (id >> 10) & 1023 AS seq, id & 1023 AS head, count(*),"
@@ -183,12 +183,13 @@ int RunFacts::contextAt(int step) {
     if (!tokens_) tokens_ = reader_.tokens(run().runId, 0);
     const auto at = std::lower_bound(tokens_->begin(), tokens_->end(), step,
                                      [](const TokenRow& token, int wanted) { return token.step < wanted; });
-    return at != tokens_->end() && at->step == step ? at->position : 0; // made from what was there before it
+    // The token of this step was computed from the tokens before its position.
+    return at != tokens_->end() && at->step == step ? at->position : 0;
 }
 
 int RunFacts::firstWarmStep() const {
     for (const StepExposure& step : exposure_.steps)
-        if (step.kind != StepKind::Cold) return step.step;
+        if (!isLeftOut(step.kind)) return step.step;
     return 0;
 }
 

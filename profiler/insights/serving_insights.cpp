@@ -66,11 +66,13 @@ constexpr WaitingReason kReasons[] = {
      "Read more of them at once (long_prefills, short_turns), or raise short_tokens, so that long prompts hold up "
      "fewer "
      "short ones."},
-    {"paused_first", "paused requests go first", "Fewer rows, or more --device-kv, so that nobody has to be paused."},
+    {"paused_first", "paused requests go first",
+     "Give fewer rows, or more --device-kv, so that no request has to be paused."},
     {"holders_first", "a prompt that is being read waits for memory", "Give more --scratch, or cut prompts by layers."},
     {"barrier", "an older request may not be overtaken any more", "Look at what that request waits for."},
     {"time_budget", "the time of the iterations is used up",
-     "The prompts take longer than they have: offer fewer requests, or allow longer iterations (iteration_ms)."},
+     "The prompts take longer than the iterations have for them: offer fewer requests, or allow longer iterations "
+     "(iteration_ms)."},
     {"token_budget", "the tokens of the iterations are used up", "Raise iteration_tokens."},
 };
 
@@ -206,7 +208,7 @@ void findLongPauses(RunFacts& facts, std::vector<Insight>& out) {
     insight.detail = fmt::format("Request {} was paused {} for {} together; its bound between tokens is {}.",
                                  worst->number, worst->pauses == 1 ? "once" : fmt::format("{} times", worst->pauses),
                                  words::ms(double(worst->pausedNs)), words::ms(worst->tbtBoundMs * 1e6));
-    insight.advice = "Admit fewer: fewer rows, a longer window, or cache=partition, which pauses nobody.";
+    insight.advice = "Admit fewer requests: fewer rows, a longer window, or cache=partition, which pauses no request.";
     for (const RequestSpanRow& span : served->rows.spans)
         if (span.request == worst->number && span.state == ServedState::Paused)
             insight.evidence.firstStep = insight.evidence.lastStep =
@@ -278,7 +280,8 @@ void findRefusedRequests(RunFacts& facts, std::vector<Insight>& out) {
     insight.title = fmt::format("{} of the requests are refused", words::percent(share));
     insight.detail = fmt::format("{} of {}; the first, of {} prompt tokens: {}.", refused, served->rows.requests.size(),
                                  first->promptTokens, first->reason.empty() ? "no reason is recorded" : first->reason);
-    insight.advice = "They count as served badly. Give the budgets what the reason names, or raise max_waiting.";
+    insight.advice = "They count as requests that missed their bounds. Give the budgets what the reason names, or "
+                     "raise max_waiting.";
     insight.evidence.firstStep = insight.evidence.lastStep = iterationAt(served->rows.iterations, first->endNs);
     insight.figures = {{"refused", double(refused), ""}, {"requests", double(served->rows.requests.size()), ""}};
     out.push_back(std::move(insight));

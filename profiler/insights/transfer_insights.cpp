@@ -87,7 +87,7 @@ void findLinkSaturated(RunFacts& facts, std::vector<Insight>& out) {
                                  words::ms(exposure.counted().time.exposedNs), words::ms(loads.wallNs),
                                  linkName(exposure), where(exposure));
     insight.advice = "Move fewer bytes: more block slots, a method with more locality, or a smaller batch. Loading "
-                     "ahead cannot help here; kvscope-cli replay --cache-blocks tells what a larger cache would.";
+                     "ahead cannot help here; kvscope-cli replay --cache-blocks shows what a larger cache would save.";
     insight.figures.push_back({"h2d_bytes_per_step", double(loads.bytes) / steps, "B"});
     out.push_back(std::move(insight));
 }

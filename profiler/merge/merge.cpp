@@ -172,7 +172,7 @@ void findDoubleRanks(const std::vector<RankGroup>& groups, Merge& merge) {
                 fmt::format("rank {} of group {} is in {} and in {}: they are kept as different runs of that rank",
                             ranked.rank, group.name, fs::path(found->second->path).filename().string(),
                             fs::path(source->path).filename().string()));
-            found->second = nullptr; // said
+            found->second = nullptr; // the remark is made once
         }
 }
 

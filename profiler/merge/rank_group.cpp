@@ -59,7 +59,8 @@ void findWorld(RankGroup& group, const std::vector<RunRow>& runs) {
         int product = 1;
         for (const auto& [dimension, place] : ranked.layout)
             if (dimension != "ep")
-                product = std::min(product * place.size, kMostRanks); // experts lie across the others
+                // Experts are spread over the ranks of the other dimensions.
+                product = std::min(product * place.size, kMostRanks);
         const int said = numberOf(runs[ranked.run], run_meta::kWorld, kMostRanks, ranked.layout.empty() ? 0 : product);
         group.worldSaid = group.worldSaid || said > 0;
         group.world = std::max({group.world, said, ranked.rank + 1});

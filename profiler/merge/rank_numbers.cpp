@@ -22,7 +22,8 @@ bool selectTheSame(const TraceReader& reader, const RunRow& a, const RunRow& b, 
                     if (found == at.end()) continue;
                     if (!std::equal(row.blocks.begin(), row.blocks.end(), found->second->blocks.begin(),
                                     found->second->blocks.end(), [](PackedBlock x, PackedBlock y) {
-                                        return x.id() == y.id(); // whether it was resident is each rank's own
+                                        // Equal whether or not the block was resident on its rank.
+                                        return x.id() == y.id();
                                     }))
                         return false;
                 }

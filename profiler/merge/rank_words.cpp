@@ -52,7 +52,7 @@ std::string clockSentence(const std::vector<RunRow>& runs, const RankGroup& grou
         most = any ? std::max(most, fact->addedNs) : fact->addedNs;
         any = true;
         error = std::max(error, fact->errorNs);
-        byUtc = byUtc || fact->by == "utc"; // whose error between two machines is in no reading
+        byUtc = byUtc || fact->by == "utc"; // the readings do not contain the error of UTC between two machines
         if (fact->by == "reference")
             named.push_back(fmt::format("rank {} +{}", ranked.rank, time(fact->addedNs)));
         else

@@ -31,6 +31,7 @@ const std::vector<KeyedTable>& keyedTables() {
         {"lookahead", 55, 20, true, {}},
         {"oracle", 55, 20, true, {}},
         {"token", 45, -1, false, {}},
+        {"prompt_piece", 45, -1, false, {}},
         {"denoise", 45, -1, false, {}},
         {"denoise_token", 45, -1, false, {}},
         {"denoise_layer", 55, 20, true, {}},

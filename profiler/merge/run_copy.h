@@ -11,7 +11,7 @@
 namespace kvscope {
 
 struct RunCopy {
-    int from = 0, to = 0; // numbers of the run
+    int from = 0, to = 0; // run id in the file that is read and in the new one
     std::string name;
     std::int64_t addNs = 0;                      // to all times
     int headFirst = 0, layerFirst = 0;           // added to the numbers of KV heads and layers

@@ -93,7 +93,7 @@ const std::vector<Definition>& definitions() {
          "are too small."},
         {"recording", "Recording adds",
          "What recording adds to a step: measured by doing the same with and without it in turn, or the time that "
-         "hooks and writing took of the thread that decodes. Not known where nobody measured it."},
+         "hooks and writing took of the thread that decodes. Not known where it was not measured."},
         {"writer", "Writer time",
          "Time the recorder's own thread spent writing the trace. It runs beside the engine, which never waits for "
          "it."},

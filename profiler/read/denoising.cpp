@@ -84,7 +84,7 @@ public:
         if (tileRows_.count > 0) row.leastRow = float(leastRow_), row.mostRow = float(mostRow_);
         for (std::size_t i = 0; i < cells.size(); ++i) {
             cells[i].change = changes_[i].value();
-            const bool isKnown = i < kActiveBits; // of later tokens a trace does not say it
+            const bool isKnown = i < kActiveBits; // the trace does not say whether later tokens were active
             cells[i].activeLayers = isKnown || sparseLayers_ == 0 ? activeLayers_[i] : -1;
             if (sparse_ > 0 && isKnown) cells[i].active = float(active_[i]) / float(sparse_);
         }

@@ -1,4 +1,4 @@
-// The sums of steps and layers again, counting only some of them: what the views' shared filter means in numbers.
+// Sums of steps and layers that count only a part of them: what the views' shared filter lets through.
 #pragma once
 
 #include "base/indexed.h"

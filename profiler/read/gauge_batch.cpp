@@ -16,7 +16,7 @@
 namespace kvscope {
 namespace {
 
-constexpr int kRowsPerStep = 8; // that take as long to read as finding a step's selections
+constexpr int kRowsPerStep = 8; // so many rows take as long to read as finding a step's selections
 constexpr std::int64_t kPoolMask = (std::int64_t(1) << trace::kSelectionShift) - 1;
 
 class GaugeReader {

@@ -27,7 +27,7 @@ struct GaugePosition {
     int measuredStep = -1;                       // the last one whose measured attention is read
     std::optional<bool> oracle;                  // whether attention was measured; absent: not known yet
     int countedStep = -1;                        // the last one whose selections are counted
-    std::shared_ptr<const ResidentPools> pools;  // null: none are
+    std::shared_ptr<const ResidentPools> pools;  // slots in use after countedStep; null: nothing is counted
 };
 
 struct GaugeBatch {
@@ -35,7 +35,7 @@ struct GaugeBatch {
     std::vector<GaugeSample> samples;
     GaugePosition next;
     bool atEnd = false; // there was nothing more at this moment
-    double counted = 0; // of the run's steps, those whose selections are counted, 0..1
+    double counted = 0; // share of the run's steps whose selections are counted, 0..1
 };
 
 /// Name of the track that is computed from the selections: bytes of the blocks that have a slot on the device.

@@ -4,6 +4,7 @@
 #include "base/indexed.h"
 #include "profiler/format/selection_blob.h"
 #include "profiler/format/trace_keys.h"
+#include "profiler/read/next_step.h"
 #include "profiler/read/reader_impl.h"
 
 #include <algorithm>
@@ -60,16 +61,26 @@ private:
 
 /// Mean of a metric over the decode steps, by layer; absent where it was not recorded.
 std::vector<std::optional<double>> meansOf(const TraceReader& reader, const RunRow& run, Metric metric) {
-    Numbered<std::optional<double>> means(std::max(run.layers, 0));
-    const StepMatrix matrix = reader.layerMatrix(run.runId, metric, {}, 1);
-    for (int row = 0; row < std::min(matrix.rows, run.layers); ++row) {
+    constexpr int kCellsAtOnce = 1 << 22; // steps times layers
+    struct Sum {
         double sum = 0;
         std::int64_t count = 0;
-        for (int step = 0; step < matrix.steps; ++step)
-            if (const float value = matrix.values[matrix.extents().offset(step, row)]; value == value)
-                sum += double(value), ++count;
-        if (count > 0) means[row] = sum / double(count);
+    };
+    Numbered<Sum> sums(std::max(run.layers, 0));
+    const int atOnce = std::max(kCellsAtOnce / std::max(run.layers, 1), 1);
+    for (int first = 1; first < run.steps;) {
+        first = nextRecordedStep(reader, run.runId, first); // numbers of steps may have gaps of any length
+        const int last = int(std::min<std::int64_t>(std::int64_t(first) + atOnce, run.steps)) - 1;
+        const StepMatrix matrix = reader.layerMatrix(run.runId, metric, {}, first, last);
+        for (int row = 0; row < std::min(matrix.rows, run.layers); ++row)
+            for (int step = 0; step < matrix.steps; ++step)
+                if (const float value = matrix.values[matrix.extents().offset(step, row)]; value == value)
+                    sums[row].sum += double(value), ++sums[row].count;
+        first = last + 1;
     }
+    Numbered<std::optional<double>> means(std::max(run.layers, 0));
+    for (int row = 0; row < means.count(); ++row)
+        if (sums[row].count > 0) means[row] = sums[row].sum / double(sums[row].count);
     return means;
 }
 

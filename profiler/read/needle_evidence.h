@@ -1,5 +1,5 @@
-// Whether the facts that a prompt hides were found: what was answered, and which heads had their blocks at each step.
-// For runs whose trace says where they lie (key `needles` of run_meta).
+// Whether the facts that a prompt hides were found: what was answered, and which heads had the facts' blocks at each
+// step. For runs whose trace says where the facts lie (key `needles` of run_meta).
 #pragma once
 
 #include "core/trace/needles.h"
@@ -49,10 +49,11 @@ inline constexpr int kNeedleOrigins = 5; // as the enumeration Origin of kernels
 /// How a fact was seen in one step, over all layers and KV heads that chose blocks.
 struct NeedleSight {
     int step = 0;
-    int choosing = 0;                           // (layer, KV head) with a selection in the step
-    int heads = 0;                              // of those, with one of the fact's blocks
-    std::array<int, kNeedleOrigins> byOrigin{}; // of `heads`; a head with blocks of two origins counts for the later
-    int missed = 0;                             // of `heads`, where a block of it had to be loaded
+    int choosing = 0; // (layer, KV head) with a selection in the step
+    int heads = 0;    // of those, with one of the fact's blocks
+    /// Of `heads`. A head with blocks of two origins counts for the one that comes later in Origin.
+    std::array<int, kNeedleOrigins> byOrigin{};
+    int missed = 0; // of `heads`, where a block of it had to be loaded
 };
 
 /// [needle]: the steps in which a head chose blocks, ascending. Reads every selection of the steps from firstStep to

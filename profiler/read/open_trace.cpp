@@ -168,7 +168,8 @@ OpenTrace openTrace(const std::string& path) {
     if (!fs::is_regular_file(status))
         throw Error(ErrorKind::Storage, fmt::format("{} is not a file", path), "choose a .kvtrace file");
     if (access(path.c_str(), R_OK) != 0)
-        throw Error(ErrorKind::Storage, fmt::format("{} may not be read by you", path), "change its permissions");
+        throw Error(ErrorKind::Storage, fmt::format("{} cannot be read: permission denied", path),
+                    "change its permissions");
 
     if (!isTraceFile(path) && findImportFormat(path))
         return openAs(importIntoCache(path), Connection::Mode::ReadOnly, path);

@@ -8,7 +8,8 @@
 
 namespace kvscope {
 
-/// A folder of this user alone that goes away with this object. Those that killed programs left go away as well.
+/// A temporary folder that only this user may read. It is removed with this object. Making one also removes the folders
+/// that killed programs left behind.
 class TemporaryFolder {
 public:
     TemporaryFolder(); // @throws Error(Storage)
@@ -19,7 +20,9 @@ public:
 
 private:
     std::string path_;
-    int lock_ = -1; // of the file that tells it from a folder that a killed program left
+    /// A file in the folder, locked while this program lives. A folder whose file is not locked was left by a killed
+    /// program.
+    int lock_ = -1;
 };
 
 struct OpenTrace {

@@ -47,7 +47,7 @@ struct TraceReader::Impl {
     /// SQL for columns of selections `c`: id, selected, kept, hits, misses, meanedColumn(), whether the bytes are those
     /// of the misses.
     std::string headColumns(Metric metric, std::int64_t blockBytes) const;
-    /// Finds how far a run has come: RunRow::steps and RunRow::iterations.
+    /// Finds how far a run has come: RunRow::steps, RunRow::iterations and RunRow::prompts.
     void countSteps(RunRow& run) const;
     bool hasTable(std::string_view name) const; // tables that came later are missing in older traces
     /// A matrix of NaN for these steps. @throws Error(Unsupported) when it would not fit into memory

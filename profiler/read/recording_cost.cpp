@@ -61,7 +61,7 @@ RecordingCost recordingCost(const TraceReader& reader, const RunRow& run) {
     sums.bindAll(run.runId, std::string_view(kRecordingTrack));
     if (!sums.step() || sums.int64(0) == 0) return cost;
     const double took = sums.real(1), all = sums.real(2);
-    if (took >= all) return cost; // no part of its interval
+    if (took >= all) return cost; // a part cannot be as long as its whole: the samples are damaged
     cost.way = RecordingCost::Way::Counted;
     cost.share = took / (all - took);
     cost.steps = int(std::min<std::int64_t>(sums.int64(0), 1 << 30));

@@ -7,7 +7,7 @@ namespace kvscope {
 namespace {
 
 constexpr std::size_t kSegment = 1 << 18, kZone = 512;
-constexpr int kMostZones = 4; // of a segment that may hold the same value: find() looks at all rows of these
+constexpr int kMostZones = 4; // the most zones of a segment that may hold one value: find() looks at all rows of these
 constexpr std::int64_t kFarthest = std::numeric_limits<std::uint32_t>::max();
 
 std::uint64_t keyOf(std::int64_t value) { // the upper half; values in order differ in their last bits only

@@ -71,7 +71,8 @@ void hideUnknown(Knowledge knows, std::span<StepRow> rows) {
 Knowledge knowledgeFromRows(Connection& connection, int runId) {
     Knowledge knows;
     if (runId < 1 || runId > trace::kMaxRuns) return knows;
-    // Few steps are enough: who knows a number knows it in every step. Real sums: absurd numbers do not overflow.
+    // Few steps are enough, because a writer that knows a number knows it in every step. Sums are of reals, so that
+    // absurd numbers do not overflow.
     Statement sums(
         connection,
         "SELECT count(*), total(selected), total(abs(1.0 * hits) + abs(1.0 * misses)), total(misses),"

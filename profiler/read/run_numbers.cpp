@@ -13,7 +13,8 @@ namespace kvscope {
 bool extendRunNumbers(RunNumbers& numbers, const TraceReader& reader, const RunRow& run, int mostSteps) {
     const int steps = reader.stepCount(run.runId);
     if (numbers.nextStep < steps) {
-        const int next = nextRecordedStep(reader, run.runId, numbers.nextStep); // steps have any numbers
+        // A trace may have large gaps between the numbers of its steps.
+        const int next = nextRecordedStep(reader, run.runId, numbers.nextStep);
         const int last = int(std::min<std::int64_t>(std::int64_t(next) + mostSteps, steps)) - 1;
         const std::vector<StepRow> rows = reader.steps(run.runId, next, last);
         const StepMarks marks(reader, run);

@@ -1,5 +1,6 @@
-// Times of a trace within what can be reckoned with: a damaged file may say anything, a clock that counts from 1970 may
-// not be cut. Any two times differ by less than 2^63, and a time plus a duration is one.
+// Cuts times of a trace to a range in which arithmetic is safe, because a damaged file may hold any number: the
+// difference of two such times fits into 64 bits, and so does a time plus a duration. The range is wide enough for
+// clocks that count from 1970.
 #pragma once
 
 #include <algorithm>

@@ -71,17 +71,17 @@ std::optional<ServedLoad> measureLoad(std::span<const RequestRow> requests, std:
 /// iterations had are left out, and so are iterations whose decode step has no time.
 std::vector<RowsLoad> loadsByRows(std::span<const IterationLoads> iterations);
 
-/// Two servers whose steps are compared at equal numbers of rows. What steps with these loads took, and what as many
-/// steps with as many rows took on the server that had everything on the device, in nanoseconds; both 0 where no number
-/// of rows is in both.
+/// The decode steps of a server that loads blocks, beside those of a server that has everything on the device, at equal
+/// numbers of rows: what the first one's steps took, and what as many steps with as many rows took on the second one.
+/// Both times are 0 where the servers have no number of rows in common.
 struct StepsBeside {
     double loadingNs = 0, residentNs = 0;
     double steps = 0, rows = 0, bytes = 0; // of the server that loads; sums over the steps that are compared
 };
 StepsBeside stepsBeside(std::span<const RowsLoad> loading, std::span<const RowsLoad> resident);
 
-/// The same in words for a legend: "partition, by layers", "resident, by chunks of 512"; empty where the run does not
-/// say. What is as usual has no word.
+/// How the server was set, in words for a legend: "partition, by layers", "resident, by chunks of 512"; empty where the
+/// run does not say. Settings at their usual values are left out.
 std::string serverWords(const RunRow& run);
 
 /// Nothing where isServing() is false, or measureLoad() has nothing. @throws Error as TraceReader does

@@ -31,6 +31,7 @@ public:
         toDevice_ = linkTrack(kToDeviceTrack, clock);
         toHost_ = linkTrack(kToHostTrack, clock);
         knows_ = run->knows;
+        prompts_ = run->prompts;
     }
 
     SpanBatch read() {
@@ -45,6 +46,9 @@ public:
     }
 
 private:
+    /// Otherwise a step is one span, whatever the columns of its stages hold.
+    bool hasStages() const { return knows_.has(Known::StageTimes); }
+
     std::int32_t text(std::string_view value) {
         const auto [at, isNew] = texts_.try_emplace(std::string(value), std::int32_t(batch_.texts.size()));
         if (isNew) batch_.texts.emplace_back(value);
@@ -78,7 +82,9 @@ private:
             row.transferNs = rows.int64(9);
             row.exposedNs = rows.int64(10);
             row.selected = rows.int64(11);
-            add(kHostTrack, nameOf(row.phase), row.startNs, row.durationNs, row.step, -1, 0);
+            row.promptTokens = row.phase == Phase::Prefill ? row.tokens : prompts_.mixedTokens(row.step);
+            add(kHostTrack, row.mixed() ? kMixedName : std::string_view(nameOf(row.phase)), row.startNs, row.durationNs,
+                row.step, -1, 0);
             batch_.next.step = row.step;
             hideUnknown(knows_, {&row, 1});
             batch_.steps.push_back(row);
@@ -88,7 +94,7 @@ private:
 
     /// Adds the stages outside the layers for the steps up to this one that do not have them yet.
     void stepStages(int lastStep) {
-        if (lastStep <= batch_.next.stages) return;
+        if (lastStep <= batch_.next.stages || !hasStages()) return;
         // Prepared once: a run may have millions of steps of a layer or two.
         if (!stages_)
             stages_.emplace(connection_, "SELECT id, start_ns, duration_ns, embed_ns, lm_head_ns, sample_ns FROM step"
@@ -125,14 +131,14 @@ private:
             std::int64_t at = start, offloading = start, offloadingNs = 0;
             stepStages(step);
             const std::size_t whole = batch_.spans.size();
-            add(kHostTrack, "layer", start, 0, step, layer, 1);
-            for (std::size_t stage = 0; stage < kStageCount; ++stage) {
+            if (hasStages()) add(kHostTrack, "layer", start, 0, step, layer, 1);
+            for (std::size_t stage = 0; stage < kStageCount && hasStages(); ++stage) {
                 const std::int64_t duration = saneDuration(rows.int64(2 + int(stage)));
                 if (Stage(stage) == Stage::Offloading) offloading = at, offloadingNs = duration;
                 if (duration > 0) add(kHostTrack, kStageNames[stage], at, duration, step, layer, 2);
                 at = saneTime(at + duration);
             }
-            batch_.spans[whole].durationNs = at - start;
+            if (hasStages()) batch_.spans[whole].durationNs = at - start;
             const std::int64_t h2dNs = rows.int64(14), d2hNs = rows.int64(15);
             const std::int64_t moves =
                 transferStart(batch_.next.clock.value_or(LinkClock()), offloading, offloadingNs, h2dNs, d2hNs);
@@ -224,6 +230,7 @@ private:
     int run_, layers_ = 0;
     std::string toDevice_, toHost_; // tracks
     Knowledge knows_;
+    PromptSteps prompts_;
     std::int64_t left_;
     SpanBatch batch_;
     std::unordered_map<std::string, std::int32_t> texts_;

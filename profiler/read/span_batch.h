@@ -29,7 +29,8 @@ struct SpanPosition {
     std::int64_t layer = -1; // key of the last layer_step row read; -1: none
     int stages = -1;         // last step whose stages outside the layers were given; they go with its layers
     std::int64_t span = std::numeric_limits<std::int64_t>::min(); // id of the last row of `span` looked at
-    std::optional<LinkClock> clock; // of the transfers; found with the first rows and kept, so that a track has one
+    /// The clock of the transfers; found with the first rows and kept, so that a track has one clock.
+    std::optional<LinkClock> clock;
 };
 
 /// The parts of a shown name, beside the name proper.

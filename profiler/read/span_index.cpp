@@ -127,7 +127,7 @@ void SpanIndex::append(const SpanBatch& batch) {
         endNs_ = size_ == 0 ? end : std::max(endNs_, end);
         ++size_;
     }
-    std::size_t movable = kMovedAtOnce; // by all of them together
+    std::size_t movable = kMovedAtOnce; // the spans that all groups together may move now
     for (auto& [place, spans] : arrived) appendGroup(place, spans, movable);
 }
 

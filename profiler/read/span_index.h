@@ -34,7 +34,7 @@ struct TimelineSpan {
 /// A bar that is drawn: one span exactly, or neighbours that are too close together to tell apart.
 struct SpanBar {
     std::int64_t startNs = 0, endNs = 0;
-    std::int64_t busyNs = 0; // of the time between; the span's duration where it is one
+    std::int64_t busyNs = 0; // time in [startNs, endNs) in which a span runs; of a bar that is one span its duration
     std::uint32_t count = 1; // spans
     int name = 0;            // of the one span; else the name that takes most of the busy time
     std::uint32_t first = 0; // index of the first span in its lane
@@ -106,11 +106,11 @@ private:
         std::array<std::int32_t, kChunk> step;
         std::array<std::uint16_t, kChunk> name;
         std::array<std::int16_t, kChunk> layer;
-        NameSet names{}; // at least those
+        NameSet names{}; // every name that the chunk's spans have, and perhaps others
     };
     struct Node {
-        std::int64_t start = 0, end = 0; // of everything below
-        float busyNs = 0, nameNs = 0;    // all of it, and what the name takes
+        std::int64_t start = 0, end = 0; // of all spans below the node
+        float busyNs = 0, nameNs = 0;    // busy time of these spans, and of those that are called `name`
         std::uint16_t name = 0;
     };
     struct Lane {
@@ -136,12 +136,12 @@ private:
         void truncate(std::uint32_t size);
         void rebuild();
     };
-    /// Late spans on their way between those that are there: into lanes of their own, which then take the others'
-    /// place.
+    /// Late spans that are being put in their places. The spans of the group's lanes and the late ones are copied in
+    /// their order into new lanes, which replace the old ones when all are copied.
     struct Merge {
         std::vector<TimelineSpan> late; // in order
         std::size_t next = 0;
-        Numbered<std::uint32_t> read; // of each of the rows
+        Numbered<std::uint32_t> read; // [row] spans of the old lane that were copied
         Numbered<Lane> lanes;
     };
     /// The spans of one track and depth.

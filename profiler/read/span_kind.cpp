@@ -5,20 +5,22 @@
 
 namespace kvscope {
 
-std::optional<SpanKind> kindOfSpan(const SpanIndex& index, SpanRef ref, std::size_t most) {
+std::optional<SpanKind> kindOfSpan(const SpanIndex& index, SpanRef ref, const PromptSteps& prompts, std::size_t most) {
     const TimelineSpan span = index.at(ref);
     const int track = index.lane(ref.lane).track;
     std::size_t all = 0;
     for (int lane = 0; lane < index.laneCount(); ++lane)
         if (index.lane(lane).track == track) all += index.lane(lane).spans;
     if (all > most) return std::nullopt;
+    const StepReads reads = prompts.reads(std::max(span.step, 0)); // spans of no step are compared with those of step 0
     std::vector<std::int64_t> lengths;
     for (int lane = 0; lane < index.laneCount(); ++lane) {
         if (index.lane(lane).track != track) continue;
         for (std::uint32_t i = 0; i < index.lane(lane).spans; ++i) {
             const TimelineSpan other = index.at({lane, i});
-            // Step 0 is the prefill: the same stages, on thousands of tokens.
-            if (other.name == span.name && (other.step > 0) == (span.step > 0)) lengths.push_back(other.durationNs);
+            // A step that reads prompts has the same stages, on thousands of tokens.
+            if (other.name == span.name && prompts.reads(std::max(other.step, 0)) == reads)
+                lengths.push_back(other.durationNs);
         }
     }
     if (lengths.size() < 2) return std::nullopt;

@@ -1,4 +1,4 @@
-// How long a span is beside the others of its name: is this one slow?
+// Whether a span is slow: how long it is beside other spans of the same name.
 #pragma once
 
 #include "profiler/read/span_index.h"
@@ -17,6 +17,7 @@ struct SpanKind {
 };
 
 /// Looks at every span of the track. Absent: it is the only one of its kind, or the track has more than `most`.
-std::optional<SpanKind> kindOfSpan(const SpanIndex& index, SpanRef ref, std::size_t most = 1'000'000);
+std::optional<SpanKind> kindOfSpan(const SpanIndex& index, SpanRef ref, const PromptSteps& prompts = {},
+                                   std::size_t most = 1'000'000);
 
 } // namespace kvscope

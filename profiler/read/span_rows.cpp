@@ -56,7 +56,8 @@ bool SpanRows::readOn(const TraceReader& reader, int rows) {
         return inside.hasTable(table) && Statement(*inside.connection, sql).step();
     };
     const bool flows = hasAny("flow", "SELECT 1 FROM flow LIMIT 1");
-    if (!flows && !hasAny("span_detail", "SELECT 1 FROM span_detail LIMIT 1")) return true; // nobody will ask
+    // Nothing can be asked that needs the rows.
+    if (!flows && !hasAny("span_detail", "SELECT 1 FROM span_detail LIMIT 1")) return true;
     std::int64_t left = rows;
     const auto read = [&](Table& table, const char* sql) {
         Statement statement(*inside.connection, sql);
@@ -64,7 +65,7 @@ bool SpanRows::readOn(const TraceReader& reader, int rows) {
             const std::lock_guard lock(mutex_);
             statement.bindAll(table.last, run_, left);
         }
-        std::vector<std::int64_t> ids, values; // so that nobody waits for the file
+        std::vector<std::int64_t> ids, values; // filled without the mutex, so that no other thread waits for the file
         while (statement.step()) {
             ids.push_back(statement.int64(0));
             for (std::size_t i = 0; i < table.columns.size(); ++i) values.push_back(statement.int64(1 + int(i)));

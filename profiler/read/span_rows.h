@@ -22,8 +22,8 @@ struct SpanPlace {
     bool operator==(const SpanPlace&) const = default;
 };
 
-/// Knows where to look, as far as it has read the tables; what it has not read yet is looked at row by row, which takes
-/// as long as there is. Every thread may ask, with a reader of its own.
+/// Finds rows quickly in the part of the tables that it has read. It searches the other part row by row, which takes as
+/// long as reading it. Every thread may ask, with a reader of its own.
 class SpanRows {
 public:
     explicit SpanRows(int runId) : run_(runId) {}

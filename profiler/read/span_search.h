@@ -29,7 +29,7 @@ std::size_t matchNumber(const SpanIndex& index, const std::vector<bool>& matches
 /// The next span with a matching name, ordered by start, then lane. After `from`, or from ns on where there is none.
 std::optional<SpanRef> nextMatch(const SpanIndex& index, const std::vector<bool>& matches,
                                  const std::optional<SpanRef>& from, std::int64_t ns);
-/// The one before.
+/// The previous span with a matching name, in the same order.
 std::optional<SpanRef> previousMatch(const SpanIndex& index, const std::vector<bool>& matches,
                                      const std::optional<SpanRef>& from, std::int64_t ns);
 

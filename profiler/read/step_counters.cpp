@@ -34,7 +34,7 @@ void StepCounters::append(const std::vector<StepRow>& steps) {
         end_.push_back(std::max(start, step.startNs + step.durationNs));
         lastEnd_ = end_.size() == 1 ? end_.back() : std::max(lastEnd_, end_.back());
         const bool decode = step.phase == Phase::Decode;
-        // Exact only if every token since the first of the prompt went by here.
+        // The number is known only if all steps from the first one on were appended.
         const bool follows = number_.empty() ? !decode : step.step == number_.back() + 1;
         fedTokens_ = follows && fedTokens_ >= 0 ? fedTokens_ + step.tokens : -1;
         if (decode && firstDecode_ == kNowhere) firstDecode_ = number_.size();

@@ -65,7 +65,7 @@ private:
     void add(int counter, float value);
 
     std::int64_t slotBlocks_ = 0, loadedBlocks_ = 0;
-    std::int64_t fedTokens_ = 0; // < 0: a step is missing, so nobody knows
+    std::int64_t fedTokens_ = 0; // < 0: not known, because a step is missing
     std::size_t firstDecode_ = kNowhere;
     std::int64_t lastEnd_ = 0;
     std::vector<std::int64_t> start_, end_;

@@ -45,7 +45,8 @@ std::vector<int> firstSelections(const TraceReader& reader, const RunRow& run) {
 
 } // namespace
 
-StepMarks::StepMarks(const TraceReader& reader, const RunRow& run) : denoises_(denoisingBlock(run) > 0) {
+StepMarks::StepMarks(const TraceReader& reader, const RunRow& run)
+    : denoises_(denoisingBlock(run) > 0), firstDecode_(run.prompts.firstDecode()) {
     if (denoises_) first_ = firstSelections(reader, run);
 }
 
@@ -53,13 +54,14 @@ StepMark StepMarks::of(const StepRow& row) const {
     const bool selects = row.selected > 0;
     const bool newcomer =
         selects && row.kept < 0 && (!denoises_ || std::binary_search(first_.begin(), first_.end(), row.step));
-    return {row.step, selects, newcomer, row.opensBlock};
+    return {row.step, selects, newcomer, row.opensBlock, row.mixed(), firstDecode_};
 }
 
 std::array<bool, ColdRule::kReadings> ColdRule::next(const StepMark& step) {
-    const std::array<bool, kReadings> cold{step.step <= 1, step.selects && !selects_, step.newcomer};
+    std::array<bool, kReadings> cold{step.step <= step.firstDecode, step.selects && !selects_, step.newcomer};
     selects_ |= step.selects;
     compares_ |= step.selects && !step.newcomer;
+    if (step.mixed) cold.fill(true);
     return cold;
 }
 
@@ -71,9 +73,10 @@ std::vector<StepKind> kindsOf(std::span<const StepMark> steps) {
     std::vector<StepKind> kinds;
     kinds.reserve(steps.size());
     for (std::size_t i = 0; i < steps.size(); ++i)
-        kinds.push_back(cold[i][rule.reading()] ? StepKind::Cold
-                        : steps[i].opensBlock   ? StepKind::Opening
-                                                : StepKind::Steady);
+        kinds.push_back(steps[i].mixed            ? StepKind::Mixed
+                        : cold[i][rule.reading()] ? StepKind::Cold
+                        : steps[i].opensBlock     ? StepKind::Opening
+                                                  : StepKind::Steady);
     return kinds;
 }
 
@@ -97,11 +100,12 @@ std::vector<int> coldStepsOf(const TraceReader& reader, int runId) {
         row.step = trace::stepOf(steps.int64(0), 0);
         row.selected = steps.int64(1);
         row.kept = steps.isNull(2) ? -1 : steps.int64(2);
+        row.promptTokens = run.prompts.mixedTokens(row.step);
     }
     const std::vector<StepKind> kinds = kindsOf(reader, run, rows);
     std::vector<int> cold;
     for (std::size_t i = 0; i < kinds.size(); ++i)
-        if (kinds[i] == StepKind::Cold) cold.push_back(rows[i].step);
+        if (isLeftOut(kinds[i])) cold.push_back(rows[i].step);
     return cold;
 }
 

@@ -53,7 +53,11 @@ void SummarySums::read(const TraceReader& reader, int runId, int first, int last
 void SummarySums::addStep(const StepRow& step, const StepMark& mark, const BreakdownStep* stages) {
     PhaseSums& phase = phases_[step.phase == Phase::Prefill ? 0 : 1];
     ++phase.steps;
-    add(phase.tokens, step.tokens);
+    add(phase.tokens, step.phase == Phase::Prefill ? step.tokens : step.decodeTokens());
+    if (step.mixed()) {
+        add(phases_[0].tokens, step.promptTokens);
+        ++mixedSteps_;
+    }
     phase.durationNs += double(step.durationNs);
     add(selected_, step.selected);
     add(hits_, step.hits);
@@ -74,7 +78,7 @@ void SummarySums::addStep(const StepRow& step, const StepMark& mark, const Break
 
 void SummarySums::RateSums::add(const StepRow& step, const BreakdownStep* stages) {
     ++steps;
-    kvscope::add(tokens, step.tokens);
+    kvscope::add(tokens, step.decodeTokens());
     kvscope::add(hits, step.hits);
     kvscope::add(misses, step.misses);
     kvscope::add(h2dBytes, step.h2dBytes);
@@ -137,7 +141,9 @@ RunSummary SummarySums::summary(const RunRow& run) const {
     summary.decodeMs = decode.durationNs / 1e6;
     summary.gapsMs = std::max(0.0, (double(lastEndNs_) - double(firstStartNs_) - decode.durationNs) / 1e6);
     summary.knows = run.knows;
-    summary.coldSteps = std::int64_t(cold().steps);
+    summary.promptSteps = std::int64_t(prefill.steps);
+    summary.mixedSteps = mixedSteps_;
+    summary.coldSteps = std::int64_t(cold().steps) - mixedSteps_;
     const bool leaveOut = kvscope::coldSteps() == ColdSteps::LeftOut && cold().steps < decode_.steps;
     const RateSums counted = leaveOut ? decode_.without(cold()) : decode_;
     const auto rate = [&](double amount, double over, Known needed) {
@@ -187,10 +193,12 @@ bool RunSummary::gapsMatter() const {
 }
 
 std::string RunSummary::ratesCount() const {
-    const char* steps = coldSteps == 1 ? "step" : "steps";
-    if (countedSteps < decodeSteps) return fmt::format("{} cold {} left out", coldSteps, steps);
-    return coldSteps > 0 ? fmt::format("all steps, {} cold {} among them", coldSteps, coldSteps == 1 ? "one" : "ones")
-                         : "all steps";
+    if (coldSteps + mixedSteps == 0) return "all steps";
+    std::string which = coldSteps > 0 ? fmt::format("{} cold", coldSteps) : std::string();
+    if (mixedSteps > 0) which += fmt::format("{}{} mixed", which.empty() ? "" : " and ", mixedSteps);
+    const bool one = coldSteps + mixedSteps == 1;
+    return countedSteps < decodeSteps ? fmt::format("{} {} left out", which, one ? "step" : "steps")
+                                      : fmt::format("all steps, {} {} among them", which, one ? "one" : "ones");
 }
 
 RunSummary summarize(const TraceReader& reader, int runId, const Progress& progress, const TakeStep& take) {
@@ -198,7 +206,8 @@ RunSummary summarize(const TraceReader& reader, int runId, const Progress& progr
     SummarySums sums;
     const int steps = reader.stepCount(runId);
     for (int first = 0; first < steps; first += kPieceSteps) {
-        first = ReaderAccess::of(reader).nextStep(runId, first); // rows bound the work, not their numbers
+        // Visits recorded steps only, because a trace may have large gaps between the numbers of its steps.
+        first = ReaderAccess::of(reader).nextStep(runId, first);
         report(progress, double(first) / steps, "reading steps");
         sums.read(reader, runId, first, std::min(first + kPieceSteps, steps) - 1, take);
     }

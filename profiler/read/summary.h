@@ -21,16 +21,18 @@ struct ComponentShare {
 
 struct RunSummary {
     int runId = 0;
-    std::int64_t promptTokens = 0;
-    std::int64_t decodeSteps = 0;       // recorded
-    std::int64_t decodedTokens = 0;     // fed by them, all sequences
+    std::int64_t promptTokens = 0;      // those of mixed steps too
+    std::int64_t promptSteps = 0;       // recorded ones that read prompts only
+    std::int64_t decodeSteps = 0;       // recorded, mixed ones among them
+    std::int64_t decodedTokens = 0;     // fed by them, all sequences, without prompts
     std::int64_t droppedSteps = 0;      // not in the trace, so in none of these numbers
     double prefillMs = 0, decodeMs = 0; // measured wall time
     double gapsMs = 0;                  // between decode steps: pauses, and what the engine did beside them
 
-    // Rates and means leave cold steps out, as coldSteps() says (read/step_kind.h). NaN where there is no step, or the
-    // run does not know what they are made of.
+    // Rates and means leave cold and mixed steps out, as coldSteps() says (read/step_kind.h). NaN where there is no
+    // step, or the run does not know what they are made of.
     std::int64_t coldSteps = 0;         // of decodeSteps
+    std::int64_t mixedSteps = 0;        // likewise: they read pieces of prompts as well
     std::int64_t countedSteps = 0;      // decode steps that the next numbers count
     double tokensPerSecond = 0;         // tokens of the counted steps over their wall time
     double tokensPerSecondWithGaps = 0; // over their wall time and all time between steps
@@ -40,7 +42,7 @@ struct RunSummary {
     double exposedMsPerStep = 0; // measured or modelled, as `timing` says
     /// Whether the time between steps changes the rate by more than 5 %: then one of the two alone misleads.
     bool gapsMatter() const;
-    /// "2 cold steps left out", "all steps, 2 cold ones among them", "all steps"
+    /// "2 cold steps left out", "2 cold and 3 mixed steps left out", "all steps, 2 cold ones among them", "all steps"
     std::string ratesCount() const;
 
     // Over (layer, sequence, KV head, step) of decode steps; NaN when localityCount is 0.
@@ -79,7 +81,7 @@ private:
         std::uint64_t steps = 0, tokens = 0;
         double durationNs = 0;
         std::array<std::uint64_t, kComponents> componentNs{};
-        std::array<bool, kComponents> took{}; // any time in any step
+        std::array<bool, kComponents> took{}; // whether the component took time in any step
     };
     /// Sums that rates are made of.
     struct RateSums {
@@ -89,7 +91,7 @@ private:
         void add(const StepRow& step, const BreakdownStep* stages);
         RateSums without(const RateSums& other) const;
     };
-    /// Sums over the steps that are cold, as far as the run is read.
+    /// Sums over the steps that are cold or mixed, as far as the run is read.
     const RateSums& cold() const { return cold_[rule_.reading()]; }
     void addStep(const StepRow& step, const StepMark& mark, const BreakdownStep* stages);
     void addStages(Phase phase, const BreakdownStep& step);
@@ -99,11 +101,13 @@ private:
     std::uint64_t selected_ = 0, hits_ = 0, misses_ = 0, h2dBytes_ = 0, d2hBytes_ = 0;
     double transferNs_ = 0, exposedNs_ = 0;
     RateSums decode_;
+    std::int64_t mixedSteps_ = 0;
     ColdRule rule_;
-    std::array<RateSums, ColdRule::kReadings> cold_; // by what the run turns out to be when all is read
-    std::int64_t firstStartNs_ = 0, lastEndNs_ = 0;  // of the decode steps
+    /// [reading]: which steps are cold is certain only when the whole run is read.
+    std::array<RateSums, ColdRule::kReadings> cold_;
+    std::int64_t firstStartNs_ = 0, lastEndNs_ = 0; // of the decode steps
     std::int64_t localityCount_ = 0, localityUndefined_ = 0, localityOpening_ = 0;
-    double localitySum_ = 0, localityMin_ = 0; // the lowest: once there is any
+    double localitySum_ = 0, localityMin_ = 0; // localityMin_: the lowest; means nothing while localityCount_ is 0
 };
 
 /// Reads the whole run once. @throws Error(BadInput) if there is no such run, Error(Cancelled)

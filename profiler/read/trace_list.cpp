@@ -94,8 +94,10 @@ std::vector<ListedRun> readPages(const PageReader& file) {
     for (const char* table : {"run", "health", "prompt", "step", "layer_step", "selection", "token", "text", "span"})
         if (!file.has(table)) leaveToSqlite();
     const PageReader::Table &table = *file.find("run"), &steps = *file.find("step");
-    const PageReader::Table* iterations = file.find("iteration");
-    if (!table.rowidFirst || !steps.rowidFirst || (iterations != nullptr && !iterations->rowidFirst)) leaveToSqlite();
+    const PageReader::Table *iterations = file.find("iteration"), *pieces = file.find("prompt_piece");
+    if (!table.rowidFirst || !steps.rowidFirst || (iterations != nullptr && !iterations->rowidFirst) ||
+        (pieces != nullptr && !pieces->rowidFirst))
+        leaveToSqlite();
     const auto places = placesOf<5>(table, {"name", "created_utc", "model", "method", "status"});
     std::vector<ListedRun> runs;
     file.rows(table, [&](const PageRow& row) {
@@ -115,6 +117,10 @@ std::vector<ListedRun> readPages(const PageReader& file) {
             return newest ? trace::stepOf(*newest, 0) + 1 : 0;
         };
         run.steps = afterLast(steps);
+        // Which of the steps only read prompts, their phases say: a look at all of them, which SQLite does as fast.
+        if (pieces != nullptr && file.lastRowid(*pieces, trace::tokenKey(run.runId, 0, 0, 0),
+                                                trace::tokenKey(run.runId, trace::kMaxStep, 1023, 1023)))
+            leaveToSqlite();
         if (iterations != nullptr) run.iterations = afterLast(*iterations);
         runs.push_back(std::move(run));
     });
@@ -138,6 +144,7 @@ std::vector<ListedRun> readWithSqlite(const std::string& path) {
         run.rank = rankIn(row.metaOr(run_meta::kRank));
         run.status = row.stale ? "interrupted" : row.status.text();
         run.steps = row.steps;
+        run.promptSteps = std::max(row.steps - row.prompts.decodesBelow(row.steps), 1);
         run.iterations = row.iterations;
         takeLabels(run, labelsOf(row));
         runs.push_back(std::move(run));

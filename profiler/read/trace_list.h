@@ -16,14 +16,16 @@ struct ListedRun {
     int runId = 0;
     std::string name, createdUtc, model, method; // name: the one that a label gives, where there is one
     std::string engine;                          // program that decoded; empty: the trace does not say
-    std::string status; // word of the trace, or "interrupted": it says "running", and its writer is gone
-    std::string group;  // the same text in the traces of all ranks of one run; empty: none
-    int steps = 0;      // the last recorded step's number + 1
-    int iterations = 0; // likewise, of a run that served requests, whose steps are some of its iterations
+    std::string status;  // word of the trace, or "interrupted": it says "running", and its writer is gone
+    std::string group;   // the same text in the traces of all ranks of one run; empty: none
+    int steps = 0;       // the last recorded step's number + 1
+    int iterations = 0;  // likewise, of a run that served requests, whose steps are some of its iterations
+    int promptSteps = 1; // how many of them read prompts only: more than step 0 where prompts are read in pieces
     std::optional<int> rank;
     bool pinned = false; // by a label
-    /// How many steps people are told of: the prompt, step 0, is none. Dropped steps before the last one are counted.
-    int decodeSteps() const { return steps > 0 ? steps - 1 : 0; }
+    /// The number of steps that people are told: step 0, the prompt, does not count. Dropped steps before the last one
+    /// do.
+    int decodeSteps() const { return steps > promptSteps ? steps - promptSteps : 0; }
 };
 
 struct ListedTrace {

@@ -157,6 +157,7 @@ int TraceReader::Impl::afterLast(const char* table, int runId) const {
 
 void TraceReader::Impl::countSteps(RunRow& run) const {
     run.steps = stepCount(run.runId);
+    run.prompts = PromptSteps(*connection, run.runId);
     if (run.serves() && hasTable("iteration")) run.iterations = afterLast("iteration", run.runId);
 }
 
@@ -216,11 +217,13 @@ std::vector<StepRow> TraceReader::steps(int runId, int first, int last) const {
         "SELECT id, phase, tokens, opens_block, start_ns, duration_ns, selected, kept, hits, misses, h2d_bytes,"
         " d2h_bytes, transfer_ns, exposed_ns FROM step WHERE id BETWEEN ? AND ? ORDER BY id");
     rows.bindAll(trace::stepKey(runId, range.first), trace::stepKey(runId, range.last));
+    const PromptSteps prompts(*impl_->connection, runId, range.first, range.last);
     while (rows.step()) {
         StepRow step;
         step.step = trace::stepOf(rows.int64(0), 0);
         step.phase = rows.int64(1) == 0 ? Phase::Prefill : Phase::Decode;
         step.tokens = rows.int32(2);
+        step.promptTokens = step.phase == Phase::Prefill ? step.tokens : prompts.mixedTokens(step.step);
         step.opensBlock = rows.int64(3) != 0;
         step.startNs = rows.int64(4);
         step.durationNs = rows.int64(5);

@@ -6,6 +6,7 @@
 #include "base/progress.h"
 #include "core/trace/trace_sink.h"
 #include "profiler/format/run_fact.h"
+#include "profiler/read/prompt_steps.h"
 
 #include <atomic>
 #include <cstdint>
@@ -26,7 +27,8 @@ struct RunRow {
     RunFact<Timing> timing; // how its transfer times are known
     RunFact<RunStatus> status;
     RunFact<RecordLevel> level;
-    std::string error; // of the recording's storage: nothing was recorded after it, and the status is `failed`
+    /// The storage error that ended the recording: nothing was recorded after it, and the status is `failed`.
+    std::string error;
     int blockSize = 0, layers = 0, kvHeads = 0, queryHeads = 0, headDim = 0, sequences = 0, deviceSlots = 0,
         budgetBlocks = 0;
     std::int64_t blockBytes = 0;
@@ -40,6 +42,7 @@ struct RunRow {
     /// the file does not say (key `knows` of run_meta), the first decode steps show it.
     Knowledge knows;
     std::map<std::string, std::string> meta; // table run_meta; empty in older traces
+    PromptSteps prompts;                     // which steps read prompts, as far as the run has come
 
     /// A value of run_meta; empty: there is none.
     const std::string& metaOr(const std::string& key) const;
@@ -53,11 +56,16 @@ struct RunRow {
 struct StepRow {
     int step = 0;
     Phase phase = Phase::Decode;
-    int tokens = 0;
+    int tokens = 0;                // fed, of prompts as well
+    std::int64_t promptTokens = 0; // of them; of a step that reads prompts only: all
     bool opensBlock = false;
     std::int64_t startNs = 0, durationNs = 0;
     std::int64_t selected = 0, kept = -1, hits = 0, misses = 0, h2dBytes = 0, d2hBytes = 0, transferNs = 0,
                  exposedNs = 0;
+    /// Tokens of sequences that decode.
+    std::int64_t decodeTokens() const { return tokens - promptTokens; }
+    /// Some sequences read pieces of their prompts, others decode.
+    bool mixed() const { return phase == Phase::Decode && promptTokens > 0; }
 };
 
 struct TokenRow {

@@ -48,8 +48,8 @@ public:
 
     /// Waits until everything committed so far is in the file.
     void flush();
-    /// Flushes, and keeps the writer thread out of SQLite and of the file until letGo() in the same thread. Other
-    /// threads that hand events over wait meanwhile.
+    /// Flushes, and keeps the writer thread out of SQLite and of the file until the same thread calls letGo().
+    /// Meanwhile other threads that hand events over wait.
     void hold();
     void letGo();
     RecorderHealth health() const;

@@ -119,7 +119,7 @@ std::vector<EngineCache> otherCaches(const SelectionTrace& trace, int count) {
     const Link other = measured ? trace.link : Link::parse(trace.link.gigabytesPerSecond < 40 ? "pcie5" : "pcie4");
     std::vector<EngineCache> caches;
     for (int i = 0; i < count;
-         ++i) { // lru with more and more slots; every third keep-selected, which leaves them unused
+         ++i) { // lru with more and more slots; every third one keep-selected, which makes no use of more slots
         const bool keeps = i % 3 == 2;
         const int quarters = keeps ? i / 3 + 1 : i - i / 3 + 1;
         caches.push_back(

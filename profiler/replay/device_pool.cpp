@@ -143,7 +143,7 @@ private:
         heap_.pop_back();
         if (isCurrent(next)) drop(next.block);
     }
-    /// Whether the entry of the heap is not of before the block was used again.
+    /// Whether the entry was made after the last use of its block.
     bool isCurrent(const Idle& idle) const {
         const Place& place = places_[idle.block];
         return place.state == State::Idle && place.rank == idle.rank;
@@ -227,7 +227,7 @@ DeviceRequests::DeviceRequests(const SelectionTrace& trace) {
         for (std::size_t i = keptBegin; i < layers_[layer].keptEnd; ++i) kept_[i].next = next[kept_[i].block];
         for (std::size_t i = begin; i < layers_[layer].end; ++i)
             blocks_[i].next = std::exchange(next[blocks_[i].block], std::int32_t(layer));
-        // What leaves before this layer has no use in keeping until then.
+        // Keeping a block for a later layer is useless if it leaves before this one.
         for (const auto& [first, end] : leaving(layer)) std::fill(next.begin() + first, next.begin() + end, kNever);
     }
 }

@@ -33,7 +33,7 @@ public:
 
     struct Layer {
         std::int32_t step = 0, layer = 0; // index into SelectionTrace::steps
-        std::size_t end = 0, keptEnd = 0; // of its blocks in the lists of all
+        std::size_t end = 0, keptEnd = 0; // where its blocks end in the lists of all layers' blocks
         std::int32_t newest = 0;          // further blocks that it selects: the newest ones of sequences
     };
     struct Block {
@@ -45,7 +45,7 @@ public:
 
     const std::vector<Layer>& layers() const { return layers_; } // in the order of time
     std::span<const Block> blocks(std::size_t layer) const;
-    /// The blocks that are full behind this layer of the step, and get a slot.
+    /// The blocks that have become full when the step has passed this layer. They get a slot.
     std::span<const Block> kept(std::size_t layer) const;
     /// The blocks that leave before the layer: those of paused and released requests, as ranges [first, second).
     const std::vector<std::pair<std::int32_t, std::int32_t>>& leaving(std::size_t layer) const;

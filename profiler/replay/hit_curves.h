@@ -1,5 +1,5 @@
-// How many of the blocks that a run selected would have been on a device, as curves for the simulator of a server
-// (core/serve/service_costs.h): from recorded selections, in place of a synthetic stream.
+// Which share of the blocks that a run selected would have been on the device, as curves for the simulator of a server
+// (core/serve/service_costs.h). They come from recorded selections and replace the simulator's synthetic stream.
 #pragma once
 
 #include "profiler/replay/selection_trace.h"

@@ -91,6 +91,11 @@ SelectionTrace withMergedBlocks(const SelectionTrace& trace, int factor, const s
         throw Error(ErrorKind::BadInput, fmt::format("cannot merge {} recorded blocks to one", factor),
                     "use --block-size with a multiple of the recorded one, up to some thousand blocks");
     if (factor == 1) return trace;
+    if (trace.renumbered)
+        throw Error(
+            ErrorKind::Unsupported,
+            fmt::format("the blocks of run {} have ids too large for a replay with larger blocks", trace.run.runId),
+            "replay it with its own --block-size");
     SelectionTrace merged = trace.withoutPools();
     merged.run.blockSize *= factor;
     merged.run.blockBytes *= factor;

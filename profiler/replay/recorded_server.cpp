@@ -31,7 +31,7 @@ std::int64_t budgetOf(const json& facts, const char* key) {
     const json& value = member(facts, key);
     const double bytes = value.is_number() ? value.get<double>() : 0;
     if (!(bytes >= 1) || bytes > 1e15)
-        throw Error(ErrorKind::BadInput, fmt::format("the run's '{}' is no amount of memory", key));
+        throw Error(ErrorKind::BadInput, fmt::format("the run's '{}' is not an amount of memory", key));
     return std::int64_t(bytes);
 }
 
@@ -55,7 +55,7 @@ void takeHits(RecordedServer& server, const TraceReader& reader, const RunRow& r
     } catch (const Error& error) {
         if (error.kind == ErrorKind::Cancelled) throw;
         server.whyNoHits = oneLine(error);
-        // A view's picture is passed on: the sentence names the file and keeps its folder back.
+        // The sentence may be part of a picture that is passed on, so it names the file without its folder.
         const std::string& path = reader.path();
         if (const std::size_t at = server.whyNoHits.find(path); at != std::string::npos)
             server.whyNoHits.replace(at, path.size(), std::filesystem::path(path).filename().string());

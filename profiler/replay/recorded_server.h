@@ -1,5 +1,5 @@
-// A recorded serving run for the simulator: the requests that came, the server as it was set, and what its iterations
-// cost. What another memory, admission or load would have done is simulated from these.
+// A recorded serving run as input of the simulator: the requests that came, the settings of the server, and the costs
+// of its iterations. Other memories, admissions and loads are simulated from these.
 #pragma once
 
 #include "base/progress.h"
@@ -21,10 +21,11 @@ serve::Workload recordedWorkload(const std::vector<RequestRow>& requests, const 
 
 struct RecordedServer {
     serve::Workload workload;
-    /// Knobs, budgets and costs as the run says them. The window is one reading of the workload, without a warm-up.
+    /// Settings, budgets and costs as the run states them. The window is one reading of the workload, without a
+    /// warm-up.
     serve::SimulationOptions options;
-    bool hitsRecorded = false;  // the curves of hits are those of recorded selections; else those of the table of costs
-    std::string whyNoHits;      // one line, where they are not
+    bool hitsRecorded = false;  // the curves of hits come from recorded selections; else from the table of costs
+    std::string whyNoHits;      // why they do not, in one line
     double predictionError = 0; // median over the iterations of |predicted - taken| / taken
 };
 
@@ -38,7 +39,7 @@ inline constexpr std::array kServerChanges{ServerChange::DeviceMemory, ServerCha
                                            ServerChange::Window};
 /// What the server has of it: bytes of device memory, requests a second, rows, or steps of a working set.
 double valueOf(const RecordedServer& server, ServerChange change);
-/// Values around what the server has, ascending, that one among them.
+/// Values around the one that the server has, ascending; that one is among them.
 std::vector<double> valuesAround(const RecordedServer& server, ServerChange change);
 /// The same server with another value, which is positive.
 RecordedServer changed(RecordedServer server, ServerChange change, double value);

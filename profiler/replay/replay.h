@@ -96,7 +96,7 @@ struct ReplayConfig {
     std::int64_t exposedNs = 0; // on demand, where all transfer time is exposed
     double computeNs = 0;       // recorded decode time without transfers; NaN: the run knows no step times
     double tokens = 0;          // decoded tokens of all sequences
-    double tokensPerSecond = 0; // tokens over computeNs + exposedNs; NaN as that
+    double tokensPerSecond = 0; // tokens over computeNs + exposedNs; NaN where computeNs is
     std::optional<PrefetchedTime> prefetched; // the times if the same misses are loaded ahead
     // The part of the above that belongs to cold steps (ReplayStep::cold)
     std::int64_t coldHits = 0, coldMisses = 0, coldExposedNs = 0;

@@ -17,13 +17,16 @@
 #include <set>
 #include <tuple>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 namespace kvscope {
 namespace {
 
-// Limits beyond what any run has. Damaged numbers must not take all memory or overflow sums.
+// Replays keep arrays of all block numbers below the largest one. Where a run has larger ids, which the format allows,
+// its blocks get other numbers.
 constexpr std::int32_t kMaxBlocks = 1 << 22;
+// A limit beyond what any run has. Damaged numbers must not overflow sums.
 constexpr std::int64_t kMaxBlockBytes = std::int64_t(1) << 32;
 
 struct FedToken {
@@ -55,6 +58,34 @@ std::string recordedPolicy(const std::string& paramsJson) {
     throw Error(ErrorKind::BadInput, fmt::format("{} is damaged ({})", connection.path(), what), "record it again");
 }
 
+/// Whose a selection is: of a serving run the request's number; else the sequence, and above it which of its prompts it
+/// has begun.
+std::int64_t ownerOf(const PromptSteps& prompts, int step, int sequence) {
+    return std::int64_t(prompts.promptAt(sequence, step)) << 10 | sequence;
+}
+
+/// The numbers that a replay gives to blocks: their ids or, where these are too large, their places among the ids that
+/// the run selects, so that the order stays.
+class BlockNumbers {
+public:
+    BlockNumbers() = default; // the ids
+    explicit BlockNumbers(std::vector<std::int32_t> ids) : ids_(std::move(ids)) {
+        std::sort(ids_.begin(), ids_.end());
+        ids_.erase(std::unique(ids_.begin(), ids_.end()), ids_.end());
+    }
+    bool areIds() const { return ids_.empty(); }
+    std::size_t count() const { return ids_.size(); }
+    void number(std::vector<PackedBlock>& blocks) const {
+        if (areIds()) return;
+        for (PackedBlock& block : blocks)
+            block = {std::int32_t(std::lower_bound(ids_.begin(), ids_.end(), block.id()) - ids_.begin()),
+                     block.origin(), block.hit()};
+    }
+
+private:
+    std::vector<std::int32_t> ids_; // ascending
+};
+
 /// By sequence or, of a serving run, by request; in step order.
 using FedTokens = std::map<std::int64_t, std::vector<FedToken>>;
 
@@ -62,9 +93,10 @@ using FedTokens = std::map<std::int64_t, std::vector<FedToken>>;
 class Pools {
 public:
     Pools(SelectionTrace& trace, const FedTokens& fed, const ServedRows& served)
-        : trace_(trace), fed_(fed), served_(served) {}
+        : trace_(trace), fed_(fed), served_(served),
+          severalPrompts_(served.empty() && trace.run.prompts.severalPrompts()) {}
 
-    /// sequence: its number or, of a serving run, that of the request.
+    /// sequence: its owner, as ownerOf says or, of a serving run, the request.
     void addSelection(int step, int layer, std::int64_t sequence, int kvHead, std::span<const PackedBlock> blocks,
                       bool opens, RecordedOutcome recorded) {
         Pool& pool = at(layer, sequence, kvHead);
@@ -81,6 +113,7 @@ public:
                 for (int kvHead = 0; kvHead < trace_.run.kvHeads; ++kvHead)
                     addDenseSteps(at(layer, sequence, kvHead), int(trace_.steps.size()));
         for (const PoolTrace& pool : trace_.pools) trace_.largest = std::max(trace_.largest, pool.visits.largest());
+        if (severalPrompts_) addLeaves();
     }
 
 private:
@@ -97,13 +130,25 @@ private:
             pools_.try_emplace(std::tuple(layer, sequence, kvHead), Pool{trace_.pools.size(), {}, 0, -1, -1});
         if (isNew) {
             PoolTrace& pool = trace_.pools.emplace_back();
-            pool.sequence = served_.empty() ? int(sequence) : served_.rowOf(sequence);
+            pool.sequence = served_.empty() ? int(sequence & 1023) : served_.rowOf(sequence);
             if (!served_.empty()) pool.request = sequence;
+            if (severalPrompts_) pool.request = requests_.try_emplace(sequence, std::ssize(requests_)).first->second;
             pool.layer = layer, pool.kvHead = kvHead;
             const auto fed = fed_.find(sequence);
             if (fed != fed_.end()) entry->second.fed = fed->second;
         }
         return entry->second;
+    }
+    /// A prompt that another one follows in its sequence leaves where that one begins.
+    void addLeaves() {
+        for (const PromptSteps::Begin& begin : trace_.run.prompts.begins())
+            if (const int prompt = trace_.run.prompts.promptAt(begin.sequence, begin.step); prompt > 0)
+                if (const auto left = requests_.find(std::int64_t(prompt - 1) << 10 | begin.sequence);
+                    left != requests_.end())
+                    trace_.leaves.push_back({begin.step, left->second});
+        std::sort(trace_.leaves.begin(), trace_.leaves.end(), [](const RequestLeave& a, const RequestLeave& b) {
+            return std::pair(a.step, a.request) < std::pair(b.step, b.request);
+        });
     }
     /// Adds the steps before `end` in which a head of a layer that selects has attended to everything. A trace has no
     /// selection of such a step, but the step uses the head's slots.
@@ -111,6 +156,12 @@ private:
         for (; pool.nextFed < pool.fed.size() && pool.fed[pool.nextFed].step < end; ++pool.nextFed) {
             const FedToken& token = pool.fed[pool.nextFed];
             if (trace_.run.blockSize <= 0) continue;
+            if (trace_.renumbered)
+                throw Error(ErrorKind::Unsupported,
+                            fmt::format("run {} has block ids of {} and more, and steps that attend to every block: "
+                                        "these are too many to replay",
+                                        trace_.run.runId, kMaxBlocks),
+                            "choose a run with smaller ids");
             const int blocks = token.position / trace_.run.blockSize + 1;
             while (all_.count() < blocks) all_.emplace_back(all_.count(), Origin{}, true);
             add(pool, token.step, NumberedSpan<const PackedBlock>(all_).first(blocks),
@@ -141,13 +192,21 @@ private:
     SelectionTrace& trace_;
     const FedTokens& fed_;
     const ServedRows& served_;
+    const bool severalPrompts_;                     // of some sequence: each has pools of its own, as requests have
+    std::map<std::int64_t, std::int64_t> requests_; // [owner] its number, where there are several prompts
     std::map<std::tuple<int, std::int64_t, int>, Pool> pools_; // by layer, sequence and KV head
     Numbered<PackedBlock> all_;                                // block i at place i
 };
 
-/// @return whether there are selections without blocks
-bool readSelections(Connection& connection, const StepIndex& index, int lastStep, const ServedRows& served,
-                    SelectionTrace& trace, Pools& pools, const Progress& progress, const std::stop_token& stop) {
+enum class Blocks : std::uint8_t {
+    Read,
+    Missing, // there are selections without blocks
+    TooFar   // some id is too large for a number of a block
+};
+
+Blocks readSelections(Connection& connection, const StepIndex& index, int lastStep, const ServedRows& served,
+                      const BlockNumbers& numbers, SelectionTrace& trace, Pools& pools, const Progress& progress,
+                      const std::stop_token& stop) {
     const RunRow run = trace.run;
     const auto [low, high] = trace::keysOfSteps(run.runId, 0, lastStep, trace::kSelectionShift);
     Statement rows(connection, "SELECT id, opens_block, hits, misses, blocks FROM selection"
@@ -169,12 +228,14 @@ bool readSelections(Connection& connection, const StepIndex& index, int lastStep
         };
         if (!index.knows(step)) refuse("belongs to no step");
         if (index[step] < 0) continue;
-        if (rows.isNull(4)) return true;
+        if (rows.isNull(4)) return Blocks::Missing;
         if (layer >= run.layers || sequence >= run.sequences || kvHead >= run.kvHeads) refuse("is outside the run");
-        if (!decodeSelection(rows.blob(4), blocks, scores) || (!blocks.empty() && blocks.back().id() >= kMaxBlocks))
-            refuse("cannot be decoded");
+        if (!decodeSelection(rows.blob(4), blocks, scores)) refuse("cannot be decoded");
+        numbers.number(blocks);
+        if (!blocks.empty() && blocks.back().id() >= kMaxBlocks) return Blocks::TooFar;
         const RecordedOutcome recorded{rows.int32(2), rows.int32(3)};
-        const std::int64_t owner = served.empty() ? sequence : served.requestAt(step, sequence);
+        const std::int64_t owner =
+            served.empty() ? ownerOf(run.prompts, step, sequence) : served.requestAt(step, sequence);
         if (owner < 0) refuse("is of no request");
         pools.addSelection(index[step], layer, owner, kvHead, blocks, rows.int64(1) != 0 && !blocks.empty(), recorded);
         trace.hits += recorded.hits;
@@ -184,7 +245,28 @@ bool readSelections(Connection& connection, const StepIndex& index, int lastStep
         trace.coldMisses += recorded.misses;
     }
     report(progress, 1, "reading selections");
-    return false;
+    return Blocks::Read;
+}
+
+/// The ids that the run selects. @throws Error(Unsupported): too many
+BlockNumbers numbersOf(Connection& connection, const RunRow& run, int lastStep, const std::stop_token& stop) {
+    const auto [low, high] = trace::keysOfSteps(run.runId, 0, lastStep, trace::kSelectionShift);
+    Statement rows(connection, "SELECT blocks FROM selection WHERE id BETWEEN ? AND ? AND blocks IS NOT NULL");
+    rows.bindAll(low, high);
+    std::unordered_set<std::int32_t> ids;
+    std::vector<PackedBlock> blocks;
+    std::vector<float> scores;
+    while (rows.step()) {
+        throwIfCancelled(stop);
+        if (!decodeSelection(rows.blob(0), blocks, scores)) damaged(connection, "a selection cannot be decoded");
+        for (const PackedBlock block : blocks) ids.insert(block.id());
+        if (ids.size() >= std::size_t(kMaxBlocks))
+            throw Error(ErrorKind::Unsupported,
+                        fmt::format("run {} of {} selects {} different blocks or more, which are too many to replay",
+                                    run.runId, connection.path(), kMaxBlocks),
+                        "choose a shorter run, or one with larger blocks");
+    }
+    return BlockNumbers({ids.begin(), ids.end()});
 }
 
 /// The tokens that each sequence has fed in the decode steps.
@@ -197,10 +279,11 @@ FedTokens readFedTokens(Connection& connection, const StepIndex& index, int last
         const std::int64_t id = rows.int64(0), position = rows.int64(1) - 1; // the token before was fed in this step
         const int step = trace::stepOf(id, trace::kTokenShift), sequence = int((id >> 10) & 1023);
         if (!index.knows(step) || index[step] < 0 || (id & 1023) != 0) continue;
-        if (position < 0 || position / std::max(run.blockSize, 1) >= kMaxBlocks || sequence >= run.sequences)
+        if (run.prompts.readsPieceOf(sequence, step)) continue; // the token that the end of a prompt gives
+        if (position < 0 || position / std::max(run.blockSize, 1) > PackedBlock::kMaxId || sequence >= run.sequences)
             damaged(connection, fmt::format("the token of step {}, sequence {}, position {} is outside the run", step,
                                             sequence, position));
-        fed[sequence].push_back({index[step], position});
+        fed[ownerOf(run.prompts, step, sequence)].push_back({index[step], position});
     }
     return fed;
 }
@@ -269,8 +352,8 @@ void readLayerTimes(Connection& connection, const StepIndex& index, int lastStep
 }
 
 void markCold(const std::vector<StepKind>& kinds, std::vector<ReplayStep>& steps) {
-    if (std::ranges::count(kinds, StepKind::Cold) == std::ptrdiff_t(kinds.size())) return;
-    for (std::size_t i = 0; i < steps.size(); ++i) steps[i].cold = kinds[i] == StepKind::Cold;
+    if (std::ranges::all_of(kinds, isLeftOut)) return;
+    for (std::size_t i = 0; i < steps.size(); ++i) steps[i].cold = isLeftOut(kinds[i]);
 }
 
 /// One sequence's part of a shared pool. The blocks of the sequences have different numbers there.
@@ -358,7 +441,7 @@ SelectionTrace loadSelectionTrace(const TraceReader& reader, int runId, const Pr
     for (const StepRow& row : rows) {
         if (row.phase != Phase::Decode) continue;
         decodeSteps.push_back(row);
-        trace.steps.push_back({row.step, row.tokens, row.durationNs, row.exposedNs});
+        trace.steps.push_back({row.step, int(row.decodeTokens()), row.durationNs, row.exposedNs});
         for (const auto& [sum, value, what] :
              {std::tuple(&trace.h2dBytes, row.h2dBytes, "h2d_bytes"), {&trace.exposedNs, row.exposedNs, "exposed_ns"}})
             if (value < 0 || __builtin_add_overflow(*sum, value, sum))
@@ -384,8 +467,17 @@ SelectionTrace loadSelectionTrace(const TraceReader& reader, int runId, const Pr
     trace.leaves = served.leaves();
     const FedTokens fed = served.empty() ? readFedTokens(*impl.connection, index, lastStep, trace.run)
                                          : servedTokens(*impl.connection, index, served, trace.run);
-    Pools pools(trace, fed, served);
-    if (readSelections(*impl.connection, index, lastStep, served, trace, pools, progress, stop))
+    std::optional<Pools> pools(std::in_place, trace, fed, served);
+    Blocks found = readSelections(*impl.connection, index, lastStep, served, {}, trace, *pools, progress, stop);
+    if (found == Blocks::TooFar) {
+        const BlockNumbers numbers = numbersOf(*impl.connection, trace.run, lastStep, stop);
+        trace.pools.clear();
+        trace.hits = trace.misses = trace.coldHits = trace.coldMisses = 0;
+        trace.renumbered = true;
+        pools.emplace(trace, fed, served);
+        found = readSelections(*impl.connection, index, lastStep, served, numbers, trace, *pools, progress, stop);
+    }
+    if (found == Blocks::Missing)
         throw Error(ErrorKind::BadInput,
                     fmt::format("run {} of {} was recorded at level counters: it has no selected blocks to replay",
                                 runId, reader.path()),
@@ -404,7 +496,7 @@ SelectionTrace loadSelectionTrace(const TraceReader& reader, int runId, const Pr
         throw Error(ErrorKind::BadInput,
                     fmt::format("run {} of {} has no selections: its method attends every block", runId, reader.path()),
                     "record a sparse method, e.g. --method nosa");
-    pools.finish();
+    pools->finish();
     if (trace.run.deviceSlots > 0 && trace.largest > trace.run.deviceSlots)
         impl.damaged(fmt::format("run {} attends {} blocks at a time out of {} block slots", runId, trace.largest,
                                  trace.run.deviceSlots));

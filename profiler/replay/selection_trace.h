@@ -24,7 +24,9 @@ struct RecordedOutcome {
 /// The requests of one pool of block slots. A request is the set of blocks that a KV head attends in one step.
 struct PoolTrace {
     int sequence = 0, layer = 0, kvHead = 0; // sequence -1: shared by all
-    std::int64_t request = -1;               // of a serving run: the request that had the row `sequence`; else -1
+    /// Of a serving run: the request that had the row `sequence`. Where sequences begin several prompts: the number of
+    /// the prompt, counted over all of them as they first select. Else -1.
+    std::int64_t request = -1;
     /// Includes the steps in which a head attended to every block (dense_len). These do not count as hits or misses,
     /// but load blocks.
     BlockVisits visits;
@@ -62,16 +64,17 @@ struct SelectionTrace {
     Extents<int, int> layerSteps() const { return Extents<int, int>(steps.count(), run.layers); }
     std::vector<RequestLeave> leaves;          // of a serving run, in the order of steps
     std::int64_t coldHits = 0, coldMisses = 0; // of hits and misses, those in steps that are `cold`
+    bool renumbered = false;                   // blocks have other numbers than in the recording, in the same order
 
     bool isCold(std::int32_t step) const { return step >= 0 && steps[step].cold; } // an index into steps
     /// Time of a step without measured transfers (modelled ones are not in it); NaN where the run knows no step times.
     double computeNs(const ReplayStep& step) const;
     /// [request] of a pool: 1 in cold steps. Empty: there are none.
     std::vector<std::uint8_t> coldRequests(const PoolTrace& pool) const;
-    /// The same run, whose pools, and the largest request of them, the caller makes anew.
+    /// A copy of the run without its pools and the size of their largest request, both of which the caller sets anew.
     SelectionTrace withoutPools() const {
-        return {run,    cachePolicy, link,      steps,  layerTimes, {},       0,         hits,
-                misses, h2dBytes,    exposedNs, shared, leaves,     coldHits, coldMisses};
+        return {run,    cachePolicy, link,      steps,  layerTimes, {},       0,          hits,
+                misses, h2dBytes,    exposedNs, shared, leaves,     coldHits, coldMisses, renumbered};
     }
 };
 

@@ -1,4 +1,4 @@
-// The report as one HTML file: style, script, charts and pictures inside, nothing is fetched. The page is also
+// The report as one HTML file: style, script, charts and pictures are inside, and nothing is fetched. The page is also
 // well-formed XML.
 #pragma once
 

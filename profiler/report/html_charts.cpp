@@ -20,6 +20,7 @@ namespace {
 constexpr double kWidth = 1000, kLeft = 78, kRight = 12; // of a chart, in its own units
 constexpr std::size_t kMostColumns = 400;                // of steps; more are averaged
 constexpr int kStepsAtOnce = 1 << 16;                    // of a heatmap, in memory
+constexpr int kCellsAtOnce = 1 << 22;                    // likewise: steps times layers
 
 template <class... Values> void append(std::string& out, fmt::format_string<Values...> format, Values&&... values) {
     fmt::format_to(std::back_inserter(out), format, std::forward<Values>(values)...);
@@ -368,31 +369,33 @@ struct HeatMeans {
     bool any = false;
 };
 
-/// Reads the run in pieces of a few columns, and passes over columns without steps: the numbers of steps may have gaps.
+/// Reads the run in pieces, each from a recorded step on: the numbers of steps may have gaps of any length.
 HeatMeans meansOf(const TraceReader& reader, const RunData& run, Metric metric, int perColumn) {
+    struct Mean {
+        double sum = 0;
+        int defined = 0;
+    };
     const int first = run.steps.front().step, last = run.steps.back().step;
-    const int columns = (last - first) / perColumn + 1, atOnce = std::max(kStepsAtOnce / perColumn, 1);
+    const int columns = (last - first) / perColumn + 1;
+    const int atOnce = std::clamp(kCellsAtOnce / std::max(run.row.layers, 1), 1, kStepsAtOnce);
     const Extents<int, int> meanAt(columns, run.row.layers);
+    std::vector<Mean> sums(meanAt.size());
     HeatMeans means;
-    means.values.assign(meanAt.size(), std::numeric_limits<float>::quiet_NaN());
-    auto next = run.steps.begin();
-    for (int column = 0; column < columns; column += atOnce) {
-        const int from = first + column * perColumn,
-                  to = int(std::min<std::int64_t>(from + std::int64_t(atOnce) * perColumn - 1, last));
-        while (next != run.steps.end() && next->step < from) ++next;
-        if (next == run.steps.end() || next->step > to) continue;
+    for (auto next = run.steps.begin(); next != run.steps.end();) {
+        const int from = next->step, to = int(std::min<std::int64_t>(std::int64_t(from) + atOnce - 1, last));
         const StepMatrix matrix = reader.layerMatrix(run.row.runId, metric, {}, from, to);
         means.rowNames = matrix.rowNames;
-        for (int begin = 0; begin < matrix.steps; begin += perColumn)
-            for (int row = 0; row < std::min(run.row.layers, matrix.rows); ++row) {
-                double sum = 0;
-                int defined = 0;
-                for (int step = begin; step < std::min(begin + perColumn, matrix.steps); ++step)
-                    if (const float value = matrix.at(step, row); std::isfinite(value)) sum += value, ++defined;
-                if (defined > 0) means.values[meanAt.offset(column + begin / perColumn, row)] = float(sum / defined);
-                means.any |= defined > 0;
-            }
+        for (; next != run.steps.end() && next->step <= to; ++next)
+            for (int row = 0; row < std::min(run.row.layers, matrix.rows) && next->step - from < matrix.steps; ++row)
+                if (const float value = matrix.at(next->step - from, row); std::isfinite(value)) {
+                    Mean& mean = sums[meanAt.offset((next->step - first) / perColumn, row)];
+                    mean.sum += value, ++mean.defined;
+                    means.any = true;
+                }
     }
+    for (const Mean& mean : sums)
+        means.values.push_back(mean.defined > 0 ? float(mean.sum / mean.defined)
+                                                : std::numeric_limits<float>::quiet_NaN());
     return means;
 }
 

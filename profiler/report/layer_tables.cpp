@@ -14,7 +14,9 @@ Table layers(const std::vector<RunData>& runs) {
                 fmt::format("Sums over all decode steps; time per step and hit rate {}, as the key numbers. "
                             "Locality is the mean over steps, sequences and KV heads, without steps "
                             "that open a block. Dense layers select nothing.",
-                            coldSteps() == ColdSteps::Counted ? "of all steps, cold ones too" : "without cold steps"),
+                            coldSteps() == ColdSteps::Counted ? "of all steps, cold ones too"
+                            : haveMixed(runs)                 ? "without cold and mixed steps"
+                                                              : "without cold steps"),
                 {{"run", "Run", "", false},
                  {"layer", "Layer", "", false},
                  {"steps", "Steps", "", false},

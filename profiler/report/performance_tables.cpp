@@ -92,6 +92,16 @@ Table keyNumbers(const std::vector<RunData>& runs) {
               coldCounts ? "a sequence selects for the first time; counted in rates and means"
                          : "a sequence selects for the first time; left out of rates and means, counted in totals",
               [](const RunData& r) { return count(r.summary.coldSteps); });
+    if (std::any_of(runs.begin(), runs.end(), [](const RunData& r) { return r.row.prompts.inPieces(); })) {
+        table.add("Mixed steps",
+                  coldCounts ? "of the decode steps: they read pieces of prompts as well; counted in rates and means"
+                             : "of the decode steps: they read pieces of prompts as well; left out of rates and means, "
+                               "counted in totals",
+                  [](const RunData& r) { return count(r.summary.mixedSteps); });
+        table.add("Prompt steps", "they read prompts only", [](const RunData& r) {
+            return r.row.serves() ? notKnown(Quantity::Count) : count(r.summary.promptSteps);
+        });
+    }
     table.add("Tokens decoded", "all sequences", [](const RunData& r) { return count(r.summary.decodedTokens); });
     // The iterations of a serving run read its prompts, and are no steps.
     table.add("Prompt tokens", "all sequences", [](const RunData& r) {
@@ -203,7 +213,9 @@ Table breakdown(const std::vector<RunData>& runs) {
                             "wall time of the phase, every step counted; modelled link time is not in it. Shares and "
                             "means per step {}, as the key numbers do; a mean has a 95 % interval where the steps are "
                             "enough for one.",
-                            coldSteps() == ColdSteps::Counted ? "count cold steps" : "leave cold steps out"),
+                            coldSteps() == ColdSteps::Counted ? "count cold steps"
+                            : haveMixed(runs)                 ? "leave cold and mixed steps out"
+                                                              : "leave cold steps out"),
                 {{"run", "Run", "", false},
                  {"phase", "Phase", "", false},
                  {"component", "Component", "", false},

@@ -160,7 +160,7 @@ Cell RunData::ifKnown(Known what, Cell cell) const {
 }
 
 bool RunData::counts(std::size_t step) const {
-    return summary.countedSteps == std::int64_t(steps.size()) || kinds[step] != StepKind::Cold;
+    return summary.countedSteps == std::int64_t(steps.size()) || !isLeftOut(kinds[step]);
 }
 
 std::vector<StepRow> RunData::countedSteps() const {
@@ -168,6 +168,10 @@ std::vector<StepRow> RunData::countedSteps() const {
     for (std::size_t i = 0; i < steps.size(); ++i)
         if (counts(i)) counted.push_back(steps[i]);
     return counted;
+}
+
+bool haveMixed(const std::vector<RunData>& runs) {
+    return std::any_of(runs.begin(), runs.end(), [](const RunData& run) { return run.summary.mixedSteps > 0; });
 }
 
 std::string modelName(const RunRow& row) {
@@ -194,7 +198,8 @@ double RunData::componentMeanNs(std::string_view component) const {
 }
 
 double RunData::meanContext() const {
-    if (steps.empty() || row.sequences < 1 || row.serves()) return kUndefined; // rows of requests come and go
+    if (steps.empty() || row.sequences < 1 || row.serves()) return kUndefined;     // rows of requests come and go
+    if (summary.mixedSteps > 0 || row.prompts.severalPrompts()) return kUndefined; // so do prompts
     // A sequence that has not ended holds its prompt and one more token with every decode step.
     return double(summary.promptTokens) / row.sequences + (double(steps.size()) + 1) / 2;
 }

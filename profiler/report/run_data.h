@@ -51,12 +51,12 @@ struct RunData {
     std::int64_t lostGpuRecords = 0, lostPmSamples = 0;
     std::vector<std::string> notes;           // what the recorder had to say, e.g. why kernels are missing
     std::optional<PcieTraffic> pcie;          // where the GPU's counters were recorded
-    std::vector<PcieStep> pcieSteps;          // where they are fine enough, in the order of the steps
+    std::vector<PcieStep> pcieSteps;          // where they are fine enough for single steps, in the order of the steps
     std::optional<LookaheadTotals> lookahead; // where blocks were asked for ahead
     std::vector<ActiveSets> activeSets;       // where blocks that are denoised chose pages
     std::vector<ChangeRanks> changeRanks;     // where the changes of their queries were recorded
-    std::vector<ChangeRanks> keyRanks;        // where those of their keys were too
-    std::vector<ChangeRanks> valueRanks;      // and of their values
+    std::vector<ChangeRanks> keyRanks;        // where the changes of keys were recorded too
+    std::vector<ChangeRanks> valueRanks;      // where the changes of values were recorded too
     std::optional<ServedLoad> served;         // where it served requests
 
     std::int64_t decodeSum(std::int64_t StepRow::*member) const;
@@ -74,6 +74,8 @@ struct RunData {
 /// The model's name; of a path that another engine recorded its last part, because a report does not tell where things
 /// lie.
 std::string modelName(const RunRow& row);
+/// Whether some run has steps that read pieces of prompts and decode.
+bool haveMixed(const std::vector<RunData>& runs);
 
 /// Time of a component in a step: a stage by its name, anything else is the rest.
 std::int64_t partOf(const BreakdownStep& step, std::string_view component);

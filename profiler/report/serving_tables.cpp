@@ -84,7 +84,7 @@ Table classes(const std::vector<RunData>& runs, const std::vector<ServingRows>& 
 Table bounds(const std::vector<RunData>& runs, const std::vector<ServingRows>& rows) {
     Table table{"serving_plans",
                 "What bound the plans",
-                "Iterations by what kept a request waiting in their plans; none: nobody waited.",
+                "Iterations by what kept a request waiting in their plans; none: no request waited.",
                 {{"run", "Run", ""},
                  {"limited_by", "Bound by", "v_iteration.limited_by"},
                  {"iterations", "Iterations", ""},

@@ -43,7 +43,7 @@ Interval StepIntervals::ratio(const std::vector<double>& above, const std::vecto
 Interval tokensPerSecond(const RunData& run, const StepIntervals& intervals) {
     std::vector<double> tokens, durations;
     for (const StepRow& step : run.countedSteps()) {
-        tokens.push_back(step.tokens);
+        tokens.push_back(double(step.decodeTokens()));
         durations.push_back(double(step.durationNs));
     }
     return intervals.ratio(tokens, durations, 1e9);

@@ -66,7 +66,7 @@ GpuSpec readSpec(const nlohmann::json& entry, const std::string& origin, std::si
         const auto number =
             std::find_if(kNumbers.begin(), kNumbers.end(), [&, &k = key](const NumberKey& n) { return n.key == k; });
         if (text != kTexts.end()) {
-            if (!value.is_string()) refuse(where, fmt::format("'{}' is no text", key));
+            if (!value.is_string()) refuse(where, fmt::format("'{}' is not a text", key));
             spec.*(text->value) = value.get<std::string>();
         } else if (number != kNumbers.end()) {
             if (!value.is_number()) refuse(where, fmt::format("'{}' is {}, no number", key, shownJson(value)));
@@ -76,11 +76,11 @@ GpuSpec readSpec(const nlohmann::json& entry, const std::string& origin, std::si
                        fmt::format("'{}' is {:g}, not between {:g} and {:g}", key, given, number->low, number->high));
             spec.*(number->value) = given;
         } else if (key == "measured") {
-            if (!value.is_array()) refuse(where, "'measured' is no list of keys");
+            if (!value.is_array()) refuse(where, "'measured' is not a list of keys");
             for (const auto& measured : value) {
                 if (!measured.is_string() || !isNumberKey(measured.get<std::string>()))
                     refuse(where,
-                           fmt::format("'measured' names {}, which is no number of an entry", shownJson(measured)));
+                           fmt::format("'measured' names {}, which is not a number of an entry", shownJson(measured)));
                 spec.measured.push_back(measured.get<std::string>());
             }
         } else {

@@ -59,8 +59,22 @@ SelectionSpec foreignMethodOf(const RunRow& row, bool selects) {
     return spec;
 }
 
+/// As meanContext, of a run whose prompts are read in pieces: of steps that only decode.
+double meanContextOfDecodes(const TraceReader& reader, const RunRow& row, int firstStep) {
+    Statement tokens(*ReaderAccess::of(reader).connection,
+                     "SELECT id, position FROM token WHERE id BETWEEN ? AND ? AND (id >> 10) & 1023 < ?");
+    const auto [low, high] = trace::keysOfSteps(row.runId, firstStep, row.steps - 1, trace::kTokenShift);
+    tokens.bindAll(low, high, row.sequences);
+    double sum = 0, count = 0;
+    while (tokens.step())
+        if (row.prompts.reads(trace::stepOf(tokens.int64(0), trace::kTokenShift)) == StepReads::Decode)
+            sum += double(tokens.int64(1)), ++count;
+    return count > 0 ? sum / count : 0;
+}
+
 /// Mean tokens with keys and values when a step decoded; a token at position p was decoded with p of them.
 double meanContext(const TraceReader& reader, const RunRow& row, int firstStep) {
+    if (row.prompts.inPieces()) return meanContextOfDecodes(reader, row, firstStep);
     Statement tokens(*ReaderAccess::of(reader).connection,
                      "SELECT avg(position) FROM token WHERE id BETWEEN ? AND ? AND (id >> 10) & 1023 < ?");
     const auto [low, high] = trace::keysOfSteps(row.runId, firstStep, row.steps - 1, trace::kTokenShift);
@@ -152,10 +166,11 @@ MeasuredRun measuredSteps(const TraceReader& reader, const RunRow& row) {
             row, std::any_of(steps.begin(), steps.end(), [](const StepRow& step) { return step.selected > 0; }));
     const std::vector<StepKind> kinds = kindsOf(reader, row, steps);
     run.coldSteps = int(std::count(kinds.begin(), kinds.end(), StepKind::Cold));
-    if (coldSteps() == ColdSteps::LeftOut && run.coldSteps < int(steps.size())) {
+    run.mixedSteps = int(std::count(kinds.begin(), kinds.end(), StepKind::Mixed));
+    if (coldSteps() == ColdSteps::LeftOut && run.coldSteps + run.mixedSteps < int(steps.size())) {
         std::vector<StepRow> warm;
         for (std::size_t i = 0; i < steps.size(); ++i)
-            if (kinds[i] != StepKind::Cold)
+            if (!isLeftOut(kinds[i]))
                 warm.push_back(steps[i]);
             else
                 run.leftOut.push_back(steps[i].step);
@@ -163,7 +178,7 @@ MeasuredRun measuredSteps(const TraceReader& reader, const RunRow& row) {
     }
     double tokens = 0, duration = 0, hits = 0, misses = 0, exposed = 0, bytes = 0;
     for (const StepRow& step : steps) {
-        tokens += step.tokens;
+        tokens += double(step.decodeTokens());
         duration += double(step.durationNs);
         hits += double(step.hits);
         misses += double(step.misses);
@@ -190,7 +205,9 @@ bool addParts(MeasuredRun& run, const TraceReader& reader, int& next, int mostSt
     const int last = mostSteps < 0 ? end - 1 : std::min(end - 1, first + mostSteps - 1);
     if (first <= last)
         for (const BreakdownStep& step : reader.breakdownSteps(run.row.runId, first, last)) {
-            if (std::binary_search(run.leftOut.begin(), run.leftOut.end(), step.step)) continue;
+            if (std::binary_search(run.leftOut.begin(), run.leftOut.end(), step.step) ||
+                run.row.prompts.readsPrompt(step.step))
+                continue;
             const StepParts parts = partsOf(step, 0);
             for (const auto part : kParts) run.parts.*part += parts.*part / run.steps;
         }

@@ -15,6 +15,7 @@ struct MeasuredRun {
     RunRow row;
     int steps = 0;              // averaged
     int coldSteps = 0;          // of the run
+    int mixedSteps = 0;         // likewise: they read pieces of prompts as well
     std::vector<int> leftOut;   // numbers of decode steps that are cold and not in the means, ascending
     int firstStep = 0;          // of them
     double batch = 0;           // sequences per step

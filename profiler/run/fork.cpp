@@ -71,7 +71,7 @@ void changeCache(SessionOptions& options, const ForkChange& change, const ModelC
         options.deviceKvBytes = change.deviceKvBytes;
     } else if (options.deviceKvBlocks &&
                specOf(findMethod(options.method), options.settings, shape).neededSlots() > *options.deviceKvBlocks) {
-        options.deviceKvBlocks.reset(); // the budget has outgrown them
+        options.deviceKvBlocks.reset(); // the budget needs more slots than were recorded
     }
     if (change.cachePolicy && *change.cachePolicy != options.cachePolicy) {
         options.cachePolicy = *change.cachePolicy;

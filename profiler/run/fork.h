@@ -54,7 +54,7 @@ struct Fork {
 Fork planFork(const TraceReader& reader, int runId, int step, const ForkChange& change, bool sameFile,
               const std::string& model = {});
 
-/// The recorded settings for a run beside the fork that is to come out as the recorded one did; its name says so.
+/// The recorded settings, for a run beside the fork that shall repeat the recorded run; the name of that run says so.
 SessionOptions unchangedOptions(const TraceReader& reader, const Fork& fork);
 
 /// Why no step of this run can be forked, as far as its row tells; empty: one can.
@@ -67,12 +67,12 @@ struct UnlikeToken {
 };
 /// Compares the tokens of the steps before `steps`.
 std::optional<UnlikeToken> firstUnlike(const RecordedText::Ids& recorded, const RecordedText::Ids& now, int steps);
-/// @throws Error(BadInput) in any case: the recorded run does not come out again on this machine
+/// @throws Error(BadInput) always, with the sentence that the recorded run cannot be repeated on this machine
 [[noreturn]] void refuseUnlike(const Fork& fork, const UnlikeToken& token, const Model& model);
 
-/// Runs the recorded settings again up to the fork's step, recorded nowhere, and compares the tokens: only then does
-/// what the fork does differently come from its settings. @throws Error(BadInput) naming the first token that differs,
-/// Error(Cancelled), what a session throws
+/// Runs the recorded settings again up to the fork's step, without recording, and compares the tokens. If they are the
+/// same, every difference of the fork comes from its settings.
+/// @throws Error(BadInput) naming the first token that differs, Error(Cancelled), what a session throws
 void checkRestored(const Fork& fork, const std::shared_ptr<const Model>& model, const Progress& progress,
                    const std::stop_token& stop);
 

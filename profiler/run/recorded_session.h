@@ -1,5 +1,5 @@
 // One run from its request to its end, recorded or not: for the command line, the desktop, and the check of a replay.
-// What a run is recorded with is made first, then the session; they end in the opposite order, whatever ends the run.
+// The recorders are made first, then the session; they end in the opposite order, however the run ends.
 #pragma once
 
 #include "core/session/decode_session.h"
@@ -34,8 +34,8 @@ public:
     /// Opens the file, then makes the session, which begins the run in it. @throws Error: as Recorder and DecodeSession
     void begin(std::shared_ptr<const Model> model, std::vector<std::vector<std::int32_t>> prompts);
     /// Reads the prompts and decodes until every sequence has ended, or `eachStep` says Stop. Ends the run as finished,
-    /// or as stopped; where something throws, as failed with its sentence, or as stopped where a stop was asked for. It
-    /// fails, too, where another program has written to the model's files meanwhile.
+    /// or as stopped; where something throws, as failed with its sentence, or as stopped where a stop was asked for.
+    /// The run also fails where another program has written to the model's files meanwhile.
     /// stop: ends the reading of the prompts. eachStep: null: nobody follows.
     /// @return false: it was stopped. @throws Error(Cancelled), what a session throws, what eachStep throws
     bool run(const Progress& progress, const std::stop_token& stop, const EachStep& eachStep = {});

@@ -1,4 +1,4 @@
-// What a run is recorded with: the recorder of the GPU, and the file. Makes both in the order that they need, and says
+// What a run is recorded with: the recorder of the GPU, and the file. Makes them in the order that they need, and says
 // what they could not do.
 #pragma once
 
@@ -39,7 +39,8 @@ public:
     /// When a step was made: the reason why the link is counted in another way than was asked for; empty: it is not.
     std::string pcieRemark() const { return gpu_ ? gpu_->pcieRemark() : std::string(); }
 
-    /// Creates or opens the file. One that is to be replaced stays as it is until the run begins, which then throws.
+    /// Creates or opens the file. A file that is to be replaced stays as it is until the run begins; beginning the run
+    /// then throws if it cannot be replaced.
     /// @throws Error(Storage) naming it
     void open();
     /// Where the run goes; after open. Drops everything where nothing is recorded.

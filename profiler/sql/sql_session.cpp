@@ -52,8 +52,8 @@ const char* refusalOf(int action, const char* first, const char* second) {
     case SQLITE_INSERT:
         return "insert rows";
     case SQLITE_UPDATE:
-        // Table-valued functions such as pragma_table_info declare themselves so; the schema itself cannot be changed
-        // on a defensive connection, whoever asks.
+        // Table-valued functions such as pragma_table_info appear as updates of sqlite_master. Allowing these is safe,
+        // because on a defensive connection no statement can change the schema.
         return first && std::strcmp(first, "sqlite_master") == 0 ? nullptr : "change rows";
     case SQLITE_DELETE:
         return "delete rows";
@@ -137,7 +137,7 @@ struct SqlSession::Impl {
             offset = int(tail - sql.data());
             throw Error(ErrorKind::BadInput, "there is more than one statement", "run them one after the other");
         }
-        // The authoriser has the say; this is the second lock on the same door.
+        // The authoriser has refused such statements already; this checks once more.
         if (!sqlite3_stmt_readonly(raw)) throw Error(ErrorKind::BadInput, "a trace is only read here");
         for (int i = 1; i <= sqlite3_bind_parameter_count(raw); ++i) {
             const char* name = sqlite3_bind_parameter_name(raw, i);
@@ -175,7 +175,7 @@ SqlSession::SqlSession(const std::string& path) : impl_(std::make_unique<Impl>()
     impl_->trace = openTrace(path);
     sqlite3* handle = impl_->handle();
     sqlite3_db_config(handle, SQLITE_DBCONFIG_ENABLE_VIEW, 1,
-                      nullptr); // a person may want the file's own, and can stop
+                      nullptr); // a person may want to read the file's own views, and can stop a query
     sqlite3_limit(handle, SQLITE_LIMIT_LENGTH, kLongestValue);
     sqlite3_limit(handle, SQLITE_LIMIT_ATTACHED, 0);
     sqlite3_progress_handler(handle, kPollInterval, Impl::poll, impl_.get());

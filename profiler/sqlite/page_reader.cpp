@@ -108,7 +108,7 @@ PageReader::PageReader(const std::string& path) : path_(path) {
     if (file_ < 0) notPlain(path_, "it cannot be opened");
     try {
         struct stat status {};
-        if (fstat(file_, &status) != 0 || !S_ISREG(status.st_mode)) notPlain(path_, "it is no file");
+        if (fstat(file_, &status) != 0 || !S_ISREG(status.st_mode)) notPlain(path_, "it is not a file");
         bytes_ = std::uint64_t(status.st_size);
         readHeader();
         if (hasCompanion()) notPlain(path_, "a part of it is in another file");

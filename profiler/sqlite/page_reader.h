@@ -1,8 +1,9 @@
 // Reads rows of an SQLite file that nobody is writing, page by page, without a connection.
 //
 // A connection parses all of a file's CREATE statements before its first row: about a millisecond for a trace, which
-// has fifty of them. Who wants five rows of each of ten thousand files reads them with this, and opens with SQLite only
-// the files that are refused here. https://www.sqlite.org/fileformat2.html has the format; sections are named below.
+// has fifty of them. Code that needs five rows of each of ten thousand files reads them with this, and opens with
+// SQLite only the files that are refused here. https://www.sqlite.org/fileformat2.html has the format; sections are
+// named below.
 #pragma once
 
 #include <cstddef>

@@ -224,7 +224,7 @@ bool Statement::step() {
     if (code == SQLITE_ROW) return true;
     if (code != SQLITE_DONE) {
         const bool writes = sqlite3_stmt_readonly(handle_) == 0;
-        // The message is the connection's; resetting first would keep it, but failing first is plainer.
+        // fail() reads the connection's message, so the statement is reset afterwards.
         try {
             connection_->fail(code, writes ? "writing" : "reading");
         } catch (...) {

@@ -15,7 +15,7 @@ public:
     /// Inserts the rows of a step that has forwards, in the open transaction. group: query heads of a KV head.
     /// @throws Error(Storage)
     void add(int run, int group, const StepRecord& record);
-    /// Ends statements that an error has left in the middle.
+    /// Resets the statements that an error has interrupted.
     void reset();
 
 private:

@@ -1,4 +1,5 @@
-// The newest calls of a run, by number: what they started is found here when it is written.
+// The numbers and spans of a run's newest calls. When a kernel or copy is written, the call that started it is found
+// here.
 #pragma once
 
 #include <cstddef>

@@ -20,7 +20,7 @@ public:
     void beginRun() { spanNumber_ = eventNumber_ = 0; }
     /// Inserts the rows in the open transaction. @throws Error(Storage), also for a number that a trace cannot hold
     void add(int run, const ServingRecord& record);
-    /// Ends statements that an error has left in the middle.
+    /// Resets the statements that an error has interrupted.
     void reset();
 
 private:

@@ -21,7 +21,7 @@ public:
     void beginRun() { calls_.clear(); }
     /// Inserts the rows in the open transaction. @throws Error(Storage)
     void add(int run, const std::vector<SpanRecord>& spans, TextTable& texts);
-    /// Ends statements that an error has left in the middle.
+    /// Resets the statements that an error has interrupted.
     void reset();
 
 private:

@@ -19,8 +19,8 @@ public:
 
     /// Adds the text in the open transaction if it is new. @throws Error(Storage)
     std::int64_t idOf(std::string_view value);
-    /// After a rollback: ends statements that an error has left in the middle, and forgets ids, of which some may have
-    /// been rolled back.
+    /// After a rollback: resets the statements that an error has interrupted, and forgets all ids, because some of them
+    /// may have been rolled back.
     void reset();
 
 private:

@@ -65,9 +65,9 @@ void verifySchema(Connection& connection) {
         Statement find(connection, "SELECT 1 FROM sqlite_schema WHERE name=? AND (type<>'table' OR rootpage=0)");
         find.bind(1, name);
         if (find.step())
-            refuseFile(
-                fmt::format("{} is no trace to record into: its {} is no ordinary table", connection.path(), name),
-                "record to another file");
+            refuseFile(fmt::format("{} is not a trace to record into: its {} is not an ordinary table",
+                                   connection.path(), name),
+                       "record to another file");
     }
 }
 
@@ -107,7 +107,10 @@ void completeSchema(Connection& connection) {
                              "TABLE denoise_tile",
                              "VIEW v_denoise_tile",
                              "TABLE denoise_change",
-                             "VIEW v_denoise_change"}) {
+                             "VIEW v_denoise_change",
+                             "TABLE prompt_piece",
+                             "VIEW v_step_kind",
+                             "VIEW v_prompt_piece"}) {
         const std::string name = std::string(what).substr(std::string_view(what).find(' ') + 1);
         Statement find(connection, "SELECT 1 FROM sqlite_schema WHERE name=?");
         find.bind(1, std::string_view(name));

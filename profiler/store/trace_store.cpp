@@ -155,6 +155,7 @@ void TraceStore::prepare() {
     insertOracle_ = RowInserter(connection_, "oracle", "id, best_mass, recall, far_mass, far_best_mass, far_recall");
     insertTokens_ = RowInserter(connection_, "token", "id, position, token_id, text, bytes");
     insertPrompts_ = RowInserter(connection_, "prompt", "id, token_id, text, bytes");
+    insertPieces_ = RowInserter(connection_, "prompt_piece", "id, begins, first, tokens");
     denoising_ = DenoiseWriter(connection_);
     spans_ = SpanWriter(connection_);
     serving_ = ServingWriter(connection_);
@@ -273,6 +274,7 @@ void TraceStore::addStep(const StepRecord& record) {
                      record.stepStageNs[2], selected, whereDefined(anyKept && keptDefined ? kept : -1), hits, misses,
                      h2dBlocks, d2hBlocks, h2dBytes, d2hBytes, transferNs, exposedNs);
     addTokens(record);
+    if (!record.pieces.empty()) addPieces(record);
     addSelections(record);
     addLayers(record);
     if (!record.spans.empty()) addSpans(record.spans);
@@ -327,6 +329,25 @@ void TraceStore::addTokens(const StepRecord& record) {
         const TokenText text(token.bytes);
         insertTokens_.add(trace::tokenKey(current_.id, record.step, token.sequence, ordinal++), token.position,
                           token.id, text.text, text.raw);
+    }
+}
+
+void TraceStore::addPieces(const StepRecord& record) {
+    insertPieces_.expect(record.pieces.size());
+    for (const PieceRecord& piece : record.pieces) {
+        if (piece.sequence < 0 || piece.sequence >= trace::kMaxSequences)
+            refuse(fmt::format("sequence {} cannot be numbered in {}", piece.sequence, connection_.path()),
+                   "record fewer sequences");
+        insertPieces_.add(trace::tokenKey(current_.id, record.step, piece.sequence, 0), piece.begins ? 1 : 0,
+                          piece.first, piece.tokens);
+    }
+    for (const PieceRecord& piece : record.pieces) {
+        insertPrompts_.expect(piece.read.size());
+        for (const TokenRecord& token : piece.read) {
+            const TokenText text(token.bytes);
+            insertPrompts_.add(trace::promptKey(current_.id, piece.sequence, token.position), token.id, text.text,
+                               text.raw);
+        }
     }
 }
 
@@ -477,8 +498,9 @@ void TraceStore::commit() {
 
 void TraceStore::rollback() noexcept {
     try {
-        for (RowInserter* inserter : {&insertCounters_, &insertSteps_, &insertLayers_, &insertSelections_,
-                                      &insertLookahead_, &insertOracle_, &insertTokens_, &insertPrompts_})
+        for (RowInserter* inserter :
+             {&insertCounters_, &insertSteps_, &insertLayers_, &insertSelections_, &insertLookahead_, &insertOracle_,
+              &insertTokens_, &insertPrompts_, &insertPieces_})
             inserter->reset();
         spans_.reset();
         denoising_.reset();

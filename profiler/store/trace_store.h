@@ -83,6 +83,7 @@ private:
     bool opensBlock(const StepRecord& record, std::int32_t sequence) const;
     bool someBlockOpens(const StepRecord& record) const;
     void addTokens(const StepRecord& record);
+    void addPieces(const StepRecord& record);
     /// The blob of one selection; lives until the row's statement has run.
     RowInserter::Blob encode(const StepRecord& record, const SelectionRecord& row);
 
@@ -112,7 +113,7 @@ private:
     std::uintmax_t size_ = 0; // size of the file when it was last looked at
 
     RowInserter insertCounters_, insertSteps_, insertLayers_, insertSelections_, insertLookahead_, insertOracle_,
-        insertTokens_, insertPrompts_;
+        insertTokens_, insertPrompts_, insertPieces_;
     TextTable texts_;
     SpanWriter spans_;
     DenoiseWriter denoising_;

@@ -1,13 +1,15 @@
-// One writer per trace: who records into a file holds its lock, and nobody replaces a file that is being written.
+// One writer per trace: a program that records into a file holds its lock, and no program replaces a file that is being
+// written.
 #pragma once
 
 #include <string>
 
 namespace kvscope {
 
-/// A file beside the trace, named like it with "-lock" behind, that the system keeps locked as long as its owner lives.
-/// It is removed with this object; one that a killed program left behind is taken over. Where the system has no such
-/// locks, or the folder cannot be written, this object holds nothing and SQLite's own locks have to do.
+/// A file beside the trace, named like it with "-lock" behind. The system keeps it locked as long as its owner lives.
+/// It is removed with this object; a lock file that a killed program left behind is taken over. Where the system has no
+/// such locks, or the folder cannot be written, this object holds nothing and only SQLite's own locks protect the
+/// trace.
 class WriterLock {
 public:
     /// @throws Error(Storage) when another program, or another part of this one, is writing the file
@@ -16,7 +18,8 @@ public:
     WriterLock(const WriterLock&) = delete;
     WriterLock& operator=(const WriterLock&) = delete;
 
-    /// A program that was killed had held it: whatever the file says of a running run, nobody writes it any more.
+    /// The lock file was left by a program that was killed. A run that the trace calls `running` has no writer any
+    /// more.
     bool tookOver() const { return tookOver_; }
 
     /// The file keeps some room on the disk. This call gives it back, so that a disk that has become full takes one

@@ -1,5 +1,5 @@
-// Where a line of pixels stands for several neighbouring blocks of a mask, these blocks are a band. What a range of
-// steps selects of every band, added up without going through the single blocks.
+// Where a line of pixels stands for several neighbouring blocks of a mask, these blocks are a band. This file adds up
+// what a range of steps selects of every band, without going through single blocks.
 #pragma once
 
 #include "base/indexed.h"
@@ -54,10 +54,10 @@ private:
         return std::uint64_t(missed) << 32 | selected;
     }
     void clear();
-    void foldRows(); // adds up what came block by block to the bands
+    void foldRows(); // adds the sums of single blocks to those of their bands
 
     const MaskBands& bands_;
-    bool counted_ = false, rows_ = false; // rows_: some tile gave its numbers block by block
+    bool counted_ = false, rows_ = false; // rows_: the sums of some tile are by block, in rowBits_
     Numbered<std::uint8_t> bits_;         // [band]
     Numbered<std::uint64_t> counts_;      // [band] selected in the lower half of the bits, missed in the upper half
     Numbered<std::uint8_t> rowBits_;      // [block - firstBlock]

@@ -32,10 +32,11 @@ struct StepRequest {
     int runId = 0;
     StepNumbers numbers = StepNumbers::Stages;
     Phase phase = Phase::Decode; // steps of the other phase are undefined: the two phases are never mixed
-    ReadFilter filter{};         // steps that it leaves out are undefined; only its layers are summed up
-    int only = -1;               // Stages: the one row that is not 0; -1: all rows are what they are
+    ReadFilter filter{};         // left-out steps are undefined; sums count its layers only
+    int only = -1;               // Stages: the one stage that counts, the others are 0; -1: all count
+    bool stagesKnown = true;     // Stages; false: all of a step is its rest, whatever the stages' columns hold
     /// Whether nothing of the run is left out. Such numbers are kept in the cache.
-    bool plain() const { return phase == Phase::Decode && filter.empty() && only < 0; }
+    bool plain() const { return phase == Phase::Decode && filter.empty() && only < 0 && stagesKnown; }
 };
 
 int rowsOf(StepNumbers numbers);

@@ -49,7 +49,7 @@ const char* nameOf(QualityMeasure measure); // "answered", "agreement"
 
 struct TuneMeasurement {
     CountedShare quality; // prompts, or tokens
-    bool gaveUp = false;  // it could not reach the floor any more; the other prompts were not run
+    bool gaveUp = false;  // the answers could not reach the floor any more, so the other prompts were not run
     StepSums sums;
 };
 
@@ -62,7 +62,7 @@ struct MeasureOptions {
     QualityMeasure measure = QualityMeasure::Answered;
     SessionOptions session; // backend, link, threads, tokens; the candidate gives the rest
     int batch = 1;
-    double giveUpBelow = 0; // of the share of answers: end when it cannot be reached any more
+    double giveUpBelow = 0; // share of right answers; the measurement ends when it cannot be reached any more
 };
 
 /// The session of a candidate.

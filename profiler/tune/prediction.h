@@ -1,5 +1,5 @@
-// What a candidate's decode step takes, before it is run: by replay of a recorded run of it where there is one, else by
-// the model of costs of docs/roofline.md, scaled by what full attention took on this machine.
+// Predicts what a candidate's decode step takes, before it is run: by replaying a recorded run of the candidate where
+// there is one; else by the model of costs of docs/roofline.md, scaled by what full attention took on this machine.
 #pragma once
 
 #include "base/progress.h"
@@ -28,7 +28,7 @@ struct TunePrediction {
 struct TuneMachine {
     GpuSpec gpu;
     double projections = 1, attention = 1; // measured time by predicted time, of full attention
-    bool scaled = false;                   // by a measurement; false: predictions are floors
+    bool scaled = false;                   // scaled by a measurement; false: predictions are floors
     /// The share of the blocks chosen by the query that the step before had not chosen, 0..1: (1 - hit rate) / (k_q /
     /// k).
     double change = 1;

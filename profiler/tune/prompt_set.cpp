@@ -42,12 +42,12 @@ Error badLine(const std::string& path, int line, const std::string& what) {
 
 TunePrompt promptOf(const Tokenizer& tokenizer, const std::string& path, int number, const std::string& line) {
     const nlohmann::json object = parseJson(line);
-    if (!object.is_object()) throw badLine(path, number, "is no JSON object");
+    if (!object.is_object()) throw badLine(path, number, "is not a JSON object");
     for (const auto& [key, value] : object.items()) {
         if (key != "prompt" && key != "answer")
             throw badLine(path, number, fmt::format("has '{}', which is neither prompt nor answer", shown(key)));
         if (!value.is_string() || value.get<std::string>().empty())
-            throw badLine(path, number, fmt::format("has a '{}' that is no text", key));
+            throw badLine(path, number, fmt::format("has a '{}' that is not a text", key));
     }
     if (!object.contains("prompt")) throw badLine(path, number, "has no 'prompt'");
     return {tokenizer.encode(object.at("prompt").get<std::string>()), object.value("answer", std::string())};

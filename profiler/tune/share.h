@@ -1,4 +1,4 @@
-// A share that was counted, and how well so many trials know it.
+// A counted share, with the interval in which the true share lies.
 #pragma once
 
 #include <cstdint>

@@ -41,7 +41,7 @@ void checkRequest(const TuneRequest& request, const PromptSet& prompts, const Mo
             fmt::format("{} denoises blocks, and tuning chooses for models that decode token by token", model.name()),
             "choose another model");
     if (request.measure == QualityMeasure::Answered && !prompts.hasAnswers())
-        throw Error(ErrorKind::BadInput, fmt::format("the prompt set '{}' says no answers", prompts.name),
+        throw Error(ErrorKind::BadInput, fmt::format("the prompt set '{}' has no answers", prompts.name),
                     "judge by agreement with full attention, or use a set with answers such as needles");
     if (request.newTokens < 2)
         throw Error(ErrorKind::BadInput, fmt::format("{} generated tokens hold no decode step", request.newTokens),

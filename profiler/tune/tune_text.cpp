@@ -77,7 +77,7 @@ std::string qualityText(const CountedShare& quality) {
     return fmt::format("{}/{}, {:.2f}..{:.2f}", quality.good, quality.all, interval.low, interval.high);
 }
 
-std::string tuneVerdict(const TuneResult& result) {
+std::string tuneVerdict(const TuneResult& result, const std::function<std::string(const TuneCandidate&)>& nameOf) {
     const std::string ended = result.cancelled ? " It was ended before all were run." : "";
     if (!result.recommended)
         return fmt::format("Nothing is recommended: of {} that were run, none reaches the floor ({}).{}",
@@ -85,13 +85,13 @@ std::string tuneVerdict(const TuneResult& result) {
     const TuneRow& row = result.rows[*result.recommended];
     const TuneMeasurement& measured = *row.measured;
     std::string text = fmt::format("Recommended: {}, {:.1f} tokens/s, {:.3f} ms a step, {} {} ({}).",
-                                   row.candidate.name(), measured.sums.tokensPerSecond(), measured.sums.stepNs() / 1e6,
+                                   nameOf(row.candidate), measured.sums.tokensPerSecond(), measured.sums.stepNs() / 1e6,
                                    result.request.measure == QualityMeasure::Answered ? "answered" : "agreeing",
                                    qualityText(measured.quality), "95 %");
     if (*result.recommended == 0) return text + " It was the first predicted, too." + ended;
     const TuneRow& first = result.rows.front();
     text += fmt::format(" It was predicted in place {}; the first predicted, {},", *result.recommended + 1,
-                        first.candidate.name());
+                        nameOf(first.candidate));
     if (!first.measured)
         text += " was not run.";
     else if (!first.reaches)

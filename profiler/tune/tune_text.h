@@ -3,12 +3,15 @@
 
 #include "profiler/tune/tune.h"
 
+#include <functional>
 #include <string>
 
 namespace kvscope {
 
 /// The verdict in one or two sentences: what is recommended and whether it was the first predicted, or why nothing is.
-std::string tuneVerdict(const TuneResult& result);
+/// nameOf: what a candidate is called in it; by itself as a command line has it.
+std::string tuneVerdict(const TuneResult& result,
+                        const std::function<std::string(const TuneCandidate&)>& nameOf = &TuneCandidate::name);
 
 /// The command that decodes with the row's method and memory, on a needle prompt of the tuned length.
 std::string tuneCommand(const TuneResult& result, const TuneRow& row);

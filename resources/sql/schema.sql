@@ -7,6 +7,7 @@
 --   layer_step  = (step key) << 10 | layer                  layer 0..1023
 --   selection   = (layer_step key) << 20 | seq << 10 | head sequence and KV head 0..1023
 --   token       = (step key) << 20 | seq << 10 | index      index counts the tokens of one sequence in one step
+--   prompt_piece = as a token, with index 0
 --   prompt      = run << 55 | seq << 45 | position          position 0..2^45-1
 --   iteration   = run << 25 | iteration                     as a step; member = (iteration key) << 10 | row
 --   request     = run << 40 | number                        likewise request_span and row_event
@@ -143,6 +144,16 @@ CREATE TABLE token (                          -- generated tokens
     token_id INTEGER NOT NULL,
     text     TEXT NOT NULL,
     bytes    BLOB
+) STRICT;
+
+-- Where prompts are read in several steps, or beside decoding sequences: what a step read of whose prompt. A step with phase 0
+-- reads prompts only, one with phase 1 and rows here decodes as well. Runs that read all their prompts in step 0 have no rows
+-- here, and traces of before may lack the table. The id is a token's, with index 0.
+CREATE TABLE prompt_piece (
+    id     INTEGER PRIMARY KEY,
+    begins INTEGER NOT NULL,                  -- 1: the first piece of a prompt; what the sequence had before is over
+    first  INTEGER NOT NULL,                  -- position of its first token; those before it came from a cache, or earlier
+    tokens INTEGER NOT NULL
 ) STRICT;
 
 -- Spans of other sources (kernels, copies, ranges of another engine); tracks and names are interned in `text`.
@@ -535,6 +546,20 @@ SELECT r.run_id, (p.id >> 45) & 0x3FF AS seq, p.id & 0x1FFFFFFFFFFF AS position,
        coalesce(p.bytes, CAST(p.text AS BLOB)) AS bytes
 FROM run r CROSS JOIN prompt p ON p.id BETWEEN r.run_id << 55 AND (r.run_id << 55) | 0x7FFFFFFFFFFFFF;
 
+-- `mixed`: some sequences read their prompts, others decode.
+CREATE VIEW v_step_kind AS
+SELECT run_id, step, CASE WHEN phase = 0 THEN 'prompt' WHEN pieces > 0 THEN 'mixed' ELSE 'decode' END AS kind,
+       CASE WHEN phase = 0 THEN tokens ELSE pieces END AS prompt_tokens,
+       CASE WHEN phase = 0 THEN 0 ELSE tokens - pieces END AS decode_tokens
+FROM (SELECT r.run_id, s.id & 0x1FFFFFF AS step, s.phase, s.tokens,
+             (SELECT CAST(total(p.tokens) AS INTEGER) FROM prompt_piece p
+              WHERE p.id BETWEEN s.id << 20 AND (s.id << 20) | 0xFFFFF) AS pieces
+      FROM run r CROSS JOIN step s ON s.id BETWEEN r.run_id << 25 AND (r.run_id << 25) | 0x1FFFFFF);
+
+CREATE VIEW v_prompt_piece AS
+SELECT r.run_id, (p.id >> 20) & 0x1FFFFFF AS step, (p.id >> 10) & 0x3FF AS seq, p.begins, p.first, p.tokens
+FROM run r CROSS JOIN prompt_piece p ON p.id BETWEEN r.run_id << 45 AND (r.run_id << 45) | 0x1FFFFFFFFFFF;
+
 CREATE VIEW v_counter AS
 SELECT c.run_id, t.value AS track, c.start_ns, c.duration_ns, c.value FROM counter c JOIN text t ON t.id = c.track;
 
@@ -543,8 +568,10 @@ SELECT c.run_id, t.value AS clock, c.own_ns, c.reference_ns, c.error_ns FROM clo
 
 -- Steps at depth 0, layers and the stages outside them at depth 1, stages of a layer at depth 2; then the spans of others.
 CREATE VIEW v_span AS
-SELECT run_id, step, -1 AS layer, 'host' AS track, phase AS name, start_ns, duration_ns, 0 AS depth,
-       NULL AS category, NULL AS args FROM v_step
+SELECT run_id, step, -1 AS layer, 'host' AS track,
+       CASE WHEN phase = 'decode' AND EXISTS (SELECT 1 FROM prompt_piece p WHERE p.id BETWEEN (run_id << 25 | step) << 20 AND
+                                              ((run_id << 25 | step) << 20) | 0xFFFFF) THEN 'mixed' ELSE phase END AS name,
+       start_ns, duration_ns, 0 AS depth, NULL AS category, NULL AS args FROM v_step
 UNION ALL SELECT run_id, step, -1, 'host', 'embed', start_ns, embed_ns, 1, NULL, NULL FROM v_step WHERE embed_ns > 0
 UNION ALL SELECT run_id, step, -1, 'host', 'lm_head', start_ns + duration_ns - sample_ns - lm_head_ns, lm_head_ns, 1, NULL, NULL
           FROM v_step WHERE lm_head_ns > 0

@@ -99,7 +99,7 @@ const char* nameOf(Kind kind) {
 void requireOwn(Kind kind, std::uint64_t handle) {
     const auto given = unsigned(handle >> kKindShift);
     if (given != unsigned(kind))
-        refuse(KVTRACE_CLOSED, "this is no ", nameOf(kind), ", but ",
+        refuse(KVTRACE_CLOSED, "this is not a ", nameOf(kind), ", but ",
                given > 0 && given <= 4 ? std::string("a ") + nameOf(Kind(given)) : "no handle at all",
                "; pass the handle that the library gave for it");
     here();

@@ -1,5 +1,5 @@
-// Handles of the C interface: numbers that hold their kind, their process and a serial number. And what every function
-// of the interface does at its border: no exception leaves the library, and a failure leaves a sentence.
+// Handles of the C interface: numbers that hold their kind, their process and a serial number. Also the border of every
+// function of the interface, which lets no exception leave the library and keeps the sentence of a failure.
 #pragma once
 
 #include "sdk/trace/kvscope_trace.h"
@@ -29,8 +29,7 @@ template <class... Parts> [[noreturn]] void refuse(int status, const Parts&... p
 class Object {
 public:
     virtual ~Object() = default;
-    /// Called before this process forks. From its return until resume() no thread of the object is in the middle of
-    /// anything.
+    /// Called before this process forks. From its return until resume() no thread of the object holds a lock or writes.
     virtual void settle() {}
     /// Called in the parent after the fork.
     virtual void resume() {}

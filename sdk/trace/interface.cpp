@@ -203,6 +203,10 @@ int32_t kvtrace_step_tokens(kvtrace_step step, int32_t sequence, int64_t positio
     return atBorder([&] { stepOf(step)->addTokens(sequence, position, ids, count, text, offsets); });
 }
 
+int32_t kvtrace_step_prompt(kvtrace_step step, const kvtrace_prompt_piece* piece) {
+    return atBorder([&] { stepOf(step)->addPiece(taken(piece, "kvtrace_prompt_piece")); });
+}
+
 int32_t kvtrace_step_commit(kvtrace_step step, int64_t end_ns) {
     return atBorder([&] {
         const std::shared_ptr<Step> done = std::static_pointer_cast<Step>(release(Kind::Step, step));

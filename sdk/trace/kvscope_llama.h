@@ -40,18 +40,18 @@ extern "C" {
 
 struct kvscope_llama {
     kvtrace_run run;
-    kvtrace_step step;     /* open between begin and end; 0: none, nothing is asked for */
+    kvtrace_step step;     /* open between begin and end; 0: none is open, and no node is asked for */
     const char* selection; /* beginning of the nodes' names, before "-L"; "top_k" */
-    const char* score;     /* likewise; "indexer_score" */
+    const char* score;     /* the same of scores; "indexer_score" */
     bool scores;           /* records scores too: the run has level KVTRACE_FULL */
-    void* user;            /* of the function below */
+    void* user;            /* passed to the function below */
     /* Position of the token whose keys a cell holds, for a row of the batch; negative: none. Null: cells are positions
      */
     int64_t (*position_of_cell)(void* user, int32_t row, int32_t cell);
     int64_t recorded;  /* selections that were handed over, one a layer */
     char problem[256]; /* why the recording was turned off; "": it was not */
 
-    /* inside */
+    /* used by the functions below only */
     int32_t rows;
     int64_t* position;    /* [rows] */
     int32_t* sequence;    /* [rows] */
@@ -105,8 +105,9 @@ static inline void kvscope_llama_begin(struct kvscope_llama* rec, const int64_t*
     if (rec->problem[0] != '\0' || rec->step != 0) return;
     if (rows < 1 || position == NULL) return;
     if (rows > 1 && rec->position_of_cell == NULL) {
-        kvscope_llama_fail(rec, "several sequences share the cells of the KV cache, so that a cell is no position; set "
-                                "position_of_cell");
+        kvscope_llama_fail(rec,
+                           "several sequences share the cells of the KV cache, so that a cell is not a position; set "
+                           "position_of_cell");
         return;
     }
     const size_t count = (size_t)rows;

@@ -1,4 +1,4 @@
-/* Writes and reads KVScope traces (.kvtrace) from any engine. C99, no other header of KVScope's.
+/* Writes and reads KVScope traces (.kvtrace) from any engine. C99; includes no other header of KVScope.
  *
  * A writer owns one file. It records runs one after the other; a run has steps (the prefill, then decode steps), and a
  * step has what was selected, moved and timed in it. docs/recording.md shows all of it, docs/trace-format.md is the
@@ -30,9 +30,9 @@ extern "C" {
 #endif
 
 #define KVTRACE_ABI_MAJOR 1
-#define KVTRACE_ABI_MINOR 1
+#define KVTRACE_ABI_MINOR 2
 
-/* Where a time is asked for: the library takes the time itself, at the call. */
+/* In place of a time: the library takes the time itself, when it is called. */
 #define KVTRACE_NOW INT64_MIN
 
 enum kvtrace_status {
@@ -40,11 +40,11 @@ enum kvtrace_status {
     KVTRACE_INVALID = -1,     /* an argument breaks a rule that the function states */
     KVTRACE_CLOSED = -2,      /* the handle was closed, committed, discarded or never given out */
     KVTRACE_FORKED = -3,      /* the handle belongs to the process that forked this one */
-    KVTRACE_STORAGE = -4,     /* the file or the disk */
-    KVTRACE_UNSUPPORTED = -5, /* more than a trace can hold */
+    KVTRACE_STORAGE = -4,     /* the file cannot be read or written, or is no trace */
+    KVTRACE_UNSUPPORTED = -5, /* more than a trace can hold, or made for a newer library */
     KVTRACE_MEMORY = -6,
     KVTRACE_TIMEOUT = -7, /* the work goes on, but not within the time that was given */
-    KVTRACE_STATE = -8    /* not now: the sentence says what comes first */
+    KVTRACE_STATE = -8    /* the call comes too early, twice or too late: the sentence says what comes first */
 };
 
 typedef uint64_t kvtrace_writer;
@@ -56,7 +56,7 @@ typedef uint64_t kvtrace_table;
 KVTRACE_API int32_t kvtrace_abi(void);
 /* "0.1.0". */
 KVTRACE_API const char* kvtrace_version(void);
-/* Of the last call of this thread that failed; valid until the next one that does. Never null. */
+/* The sentence of the last call of this thread that failed; valid until the next one that fails. Never null. */
 KVTRACE_API const char* kvtrace_last_error(void);
 
 /* ---- Writing ---- */
@@ -74,35 +74,38 @@ typedef struct kvtrace_options {
                        the rank is above 0, runs get the keys rank, host and clocks of table run_meta */
 } kvtrace_options;
 
-/* W. options: null for level selections and the defaults. */
+/* W. Makes the file, or opens a trace to add a run. options: null for level selections and the defaults. */
 KVTRACE_API int32_t kvtrace_open(const char* path, const kvtrace_options* options, kvtrace_writer* writer);
-/* W. Until everything that was committed is in the file. */
+/* W. Waits at most timeout_ms until everything that was committed is in the file. KVTRACE_TIMEOUT: it was not by then,
+ * and the library goes on writing. */
 KVTRACE_API int32_t kvtrace_flush(kvtrace_writer writer, int32_t timeout_ms);
-/* W. A run that is still open ends as stopped, an open step is discarded. The handle is closed also where this times
- * out. */
+/* W. Finishes the file and closes the handle. A run that is still open ends as stopped; a step that is open is
+ * discarded. The handle is also closed where the call fails with KVTRACE_TIMEOUT; the library then goes on by itself.
+ */
 KVTRACE_API int32_t kvtrace_close(kvtrace_writer writer, int32_t timeout_ms);
 
 typedef struct kvtrace_health {
     uint32_t size;
     uint32_t reserved;
-    int64_t dropped_steps;   /* the queue was full, or the disk */
-    int64_t discarded_steps; /* by the caller, by an error in a step, or open at the end */
+    int64_t dropped_steps;   /* committed, but not written: the queue or the disk was full */
+    int64_t discarded_steps; /* by the caller, because of an error in the step, or open at the end */
     int64_t future_ids;      /* ids above the position of their query, dropped */
     int64_t duplicate_ids;   /* ids that were in their list already, dropped */
     int64_t writer_busy_ns;  /* CPU time of the writer thread */
     int32_t failed;          /* 1: the file is not written any more; kvtrace_last_error says why */
     int32_t reserved2;
 } kvtrace_health;
-/* Of the run that is open or was the last. */
+/* Fills `health` with the counts of the open run, or of the last one where none is open. */
 KVTRACE_API int32_t kvtrace_get_health(kvtrace_writer writer, kvtrace_health* health);
 
-/* What the caller can see; bits of kvtrace_run_info.knows. What is left out is shown as "not known", never as 0. */
+/* What the caller knows and records; bits of kvtrace_run_info.knows. What is left out is shown as "not known", never as
+ * 0. */
 enum kvtrace_knows {
     KVTRACE_KNOWS_SELECTIONS = 1,     /* kvtrace_step_select */
     KVTRACE_KNOWS_HITS = 2,           /* `hit` of every selection, or hits and misses of layers */
     KVTRACE_KNOWS_BYTES = 4,          /* blocks and bytes of kvtrace_step_layer */
-    KVTRACE_KNOWS_TRANSFER_TIMES = 8, /* transfer_ns of it */
-    KVTRACE_KNOWS_EXPOSED_TIMES = 16, /* exposed_ns of it */
+    KVTRACE_KNOWS_TRANSFER_TIMES = 8, /* transfer_ns of kvtrace_step_layer */
+    KVTRACE_KNOWS_EXPOSED_TIMES = 16, /* exposed_ns of kvtrace_step_layer */
     KVTRACE_KNOWS_STEP_TIMES = 32,    /* start and end of steps */
     KVTRACE_KNOWS_STAGE_TIMES = 64    /* stage_ns of layers and steps */
 };
@@ -134,37 +137,63 @@ typedef struct kvtrace_run_info {
     int32_t modelled;   /* 1: transfer times are modelled by the two numbers above; 0: measured */
     int32_t block_size; /* tokens of a block */
     int32_t layers;     /* at most 1024, like KV heads and sequences */
-    int32_t kv_heads;   /* that select apart: 1 where one list serves all heads */
+    int32_t kv_heads;   /* heads that select for themselves; 1 where one list serves all */
     int32_t query_heads;
     int32_t head_dim;
     int32_t sequences;     /* rows of the batch */
     int32_t device_slots;  /* block slots per (sequence, layer, KV head); 0: everything stays resident, or not known */
     int32_t budget_blocks; /* most blocks a head attends; 0: all */
-    int32_t sink_blocks;   /* the first blocks have origin sink where no origin is given, the last ones window */
-    int32_t window_blocks;
-    int32_t prompt_count; /* 0, or `sequences` */
-    int64_t block_bytes;  /* of one block of one KV head, keys and values; above 0 in a run that knows selections */
+    int32_t sink_blocks;   /* where no origin is given: so many of the first blocks have origin sink */
+    int32_t window_blocks; /* where no origin is given: so many of the last blocks have origin window */
+    int32_t prompt_count;  /* 0, or `sequences` */
+    int64_t block_bytes;   /* keys and values of one block of one KV head; above 0 in a run that knows selections */
     const kvtrace_prompt* prompts;
     const kvtrace_pair* meta; /* rows of table run_meta, e.g. engine, engine_version */
     int64_t meta_count;
 } kvtrace_run_info;
 
-/* W. A writer has one run at a time. Times of the run count from this call. */
+/* W. Begins a run, from whose beginning its times count. KVTRACE_STATE: the writer has an open run already. */
 KVTRACE_API int32_t kvtrace_run_begin(kvtrace_writer writer, const kvtrace_run_info* info, kvtrace_run* run);
-/* ns since the run began, on the clock that KVTRACE_NOW takes. */
+/* Nanoseconds since the run began, on the clock that KVTRACE_NOW takes. */
 KVTRACE_API int32_t kvtrace_run_now(kvtrace_run run, int64_t* now_ns);
 enum kvtrace_run_status { KVTRACE_FINISHED = 1, KVTRACE_STOPPED = 2, KVTRACE_FAILED = 3 };
-/* message: null, or a sentence for people. */
+/* Ends the run with a kvtrace_run_status. message: null, or a sentence for people. */
 KVTRACE_API int32_t kvtrace_run_end(kvtrace_run run, int32_t status, const char* message);
 
-enum kvtrace_phase { KVTRACE_PREFILL = 0, KVTRACE_DECODE = 1 };
-/* One forward pass of the whole batch. The prefill is step 0, decode steps are 1, 2, ...: a run has one prefill at
- * most, before every decode step. tokens: fed in this step, all sequences. start_ns: KVTRACE_NOW, or ns since the run
- * began; not before the start of the step before. Steps are numbered as they are committed, and follow each other:
- * where two overlap by the library's clock, the later one counts from the end of the other; given times that overlap
- * are refused. */
+enum kvtrace_phase {
+    KVTRACE_PREFILL = 0,
+    KVTRACE_DECODE = 1,
+    /* Since 1.2, for prompts that are read in pieces, or of requests that come later. Steps of both kinds say with
+     * kvtrace_step_prompt what they read, and a run may have any number of them, in any order. */
+    KVTRACE_PROMPT = 2, /* the step reads prompts only */
+    KVTRACE_MIXED = 3   /* some sequences read their prompts, others decode */
+};
+/* Begins a step: one forward pass of the whole batch. The prefill is step 0, decode steps are 1, 2, ...; a run has one
+ * KVTRACE_PREFILL at most, and it comes before every decode step. A run's first step is step 0 if it is KVTRACE_PROMPT,
+ * else step 1. tokens: fed in this step, all sequences. start_ns:
+ * KVTRACE_NOW, or nanoseconds since the run began, not before the start of the step before. Steps get their numbers
+ * when they are committed. They never overlap: where two do by KVTRACE_NOW, the later one counts from the end of the
+ * other; given times that overlap are refused by kvtrace_step_commit. */
 KVTRACE_API int32_t kvtrace_step_begin(kvtrace_run run, int32_t phase, int32_t tokens, int64_t start_ns,
                                        kvtrace_step* step);
+
+/* A piece of the prompt of one sequence, or a whole prompt. Since 1.2. */
+typedef struct kvtrace_prompt_piece {
+    uint32_t size;
+    int32_t sequence;
+    int32_t
+        begins; /* 1: the first piece of a prompt. What the sequence had before is over: its row has another request */
+    int32_t tokens; /* read in this step, at least one */
+    int64_t first;  /* position of the first of them; above 0 in a first piece whose prefix came from a cache */
+    const int32_t*
+        ids; /* [tokens]; null: not known. The trace keeps those of a sequence's first prompt, read from 0 on */
+    const char* text; /* null: not known; text and offsets as in kvtrace_prompt */
+    const int64_t* offsets;
+} kvtrace_prompt_piece;
+/* Says what a step of KVTRACE_PROMPT or KVTRACE_MIXED reads of the prompt of one sequence, which selects nothing in
+ * that step: at most once for a sequence. The tokens of all pieces are among the step's; of KVTRACE_PROMPT they are all
+ * of them, which kvtrace_step_commit checks. Since 1.2. */
+KVTRACE_API int32_t kvtrace_step_prompt(kvtrace_step step, const kvtrace_prompt_piece* piece);
 
 enum kvtrace_unit {
     KVTRACE_BLOCKS = 0, /* ids are blocks of block_size tokens */
@@ -179,7 +208,8 @@ enum kvtrace_origin {
     KVTRACE_TOKEN_LEVEL = 4
 };
 
-/* What one layer selected for the whole batch: a tensor of ids, rows x heads x k, with strides in elements. */
+/* What one layer selected for the whole batch: a tensor of ids, rows x heads x k, with strides in elements. An array
+ * that "lies like ids" has the same shape and strides. */
 typedef struct kvtrace_selection {
     uint32_t size;
     int32_t layer;
@@ -190,17 +220,18 @@ typedef struct kvtrace_selection {
     int64_t row_stride, head_stride, id_stride;
     const int32_t* sequence; /* [rows] below the run's sequences; null: row i is sequence i */
     const int64_t* position; /* [rows] of the query's token, prompt included */
-    const int32_t* count;    /* [rows * heads] ids that are valid; null: all k. -1 is passed over everywhere */
-    const uint8_t* hit;      /* as ids: 1, the block was resident. Given exactly where the run knows hits */
-    const float* score;      /* as ids; null: none */
-    const uint8_t* origin;   /* as ids, kvtrace_origin; null: from sink_blocks and window_blocks, else query-aware */
+    const int32_t* count;    /* [rows * heads] how many of the k ids are valid; null: all. An id of -1 is ignored */
+    const uint8_t* hit;      /* lies like ids; 1: the block was resident. Needed where the run knows hits */
+    const float* score;      /* lies like ids; null: none */
+    const uint8_t* origin;   /* lies like ids, kvtrace_origin; null: sink, window (see sink_blocks) or query-aware */
     const float* mass;       /* [rows * heads] attention mass captured, 0..1, NaN where not known; null: not known */
-    int32_t head0;           /* KV head of head 0: where the heads are sharded */
+    int32_t head0;           /* the KV head that heads begin with, where several calls share the heads; else 0 */
     int32_t reserved;
 } kvtrace_selection;
 
-/* At most once per layer and sequence of a step. Sorts; drops -1, duplicates and ids above the query's position, and
- * counts the latter two; finds what was kept since the step before. Not in a prefill. */
+/* At most once per layer, sequence and KV head of a step, and not in a prefill (KVTRACE_STATE). Sorts the ids; drops
+ * -1, duplicates and ids above the query's position, and counts the last two in kvtrace_health; finds which blocks the
+ * step before had selected too. */
 KVTRACE_API int32_t kvtrace_step_select(kvtrace_step step, const kvtrace_selection* selection);
 
 #define KVTRACE_STAGES 10
@@ -209,7 +240,7 @@ KVTRACE_API int32_t kvtrace_step_select(kvtrace_step step, const kvtrace_selecti
 typedef struct kvtrace_layer {
     uint32_t size;
     int32_t layer;
-    int64_t start_ns;                 /* since the run began; only where stage times are known */
+    int64_t start_ns;                 /* nanoseconds since the run began; only where stage times are known */
     int64_t stage_ns[KVTRACE_STAGES]; /* wall time */
     int32_t h2d_blocks, d2h_blocks;
     int64_t h2d_bytes, d2h_bytes;
@@ -217,7 +248,8 @@ typedef struct kvtrace_layer {
     int64_t exposed_ns;   /* of that, what the step waited for; at most transfer_ns */
     int32_t hits, misses; /* only of a layer without kvtrace_step_select: counts alone */
 } kvtrace_layer;
-/* Replaces what was said of the layer before in this step. What the run does not know stays 0. */
+/* Sets the times and counts of a layer in this step, in place of those of an earlier call. What the run does not know
+ * stays 0. */
 KVTRACE_API int32_t kvtrace_step_layer(kvtrace_step step, const kvtrace_layer* layer);
 /* Wall time of the stages outside the layers. */
 KVTRACE_API int32_t kvtrace_step_stages(kvtrace_step step, int64_t embed_ns, int64_t lm_head_ns, int64_t sample_ns);
@@ -225,16 +257,17 @@ KVTRACE_API int32_t kvtrace_step_stages(kvtrace_step step, int64_t embed_ns, int
  * kvtrace_prompt, both null where no text is known. */
 KVTRACE_API int32_t kvtrace_step_tokens(kvtrace_step step, int32_t sequence, int64_t position, const int32_t* ids,
                                         int64_t count, const char* text, const int64_t* offsets);
-/* Hands the step over, whole. end_ns: KVTRACE_NOW, or ns since the run began. The handle is closed; a step that breaks
- * a rule is discarded and counted. */
+/* Hands the whole step over and closes the handle. end_ns: KVTRACE_NOW, or nanoseconds since the run began. A step that
+ * breaks a rule is discarded and counted in kvtrace_health. */
 KVTRACE_API int32_t kvtrace_step_commit(kvtrace_step step, int64_t end_ns);
+/* Closes the handle without recording the step, which is counted in kvtrace_health. */
 KVTRACE_API int32_t kvtrace_step_discard(kvtrace_step step);
 
-/* A time on a track of the timeline, of no step (-1) or of one. kind: 0 range, 1 kernel, 2 copy. bytes: -1 not known.
- */
+/* A stretch of time on a track of the timeline. step, layer: -1 where it belongs to none. kind: 0 range, 1 kernel, 2
+ * copy. bytes: what a copy moved; -1: not known. */
 KVTRACE_API int32_t kvtrace_span(kvtrace_run run, const char* track, const char* name, int64_t start_ns,
                                  int64_t duration_ns, int32_t step, int32_t layer, int32_t kind, int64_t bytes);
-/* What was counted in an interval; the samples of a track follow each other. */
+/* A count over an interval, 0 or more. The samples of a track come in the order of time and do not overlap. */
 KVTRACE_API int32_t kvtrace_counter(kvtrace_run run, const char* track, int64_t start_ns, int64_t duration_ns,
                                     int64_t value);
 
@@ -247,8 +280,9 @@ KVTRACE_API int32_t kvtrace_clock(kvtrace_run run, const char* clock, int64_t ow
 
 /* ---- Reading ---- */
 
-/* One table of a trace in memory: "runs", "steps", "layers", "selections", "transfers", "tokens", "prompts" or "meta".
- * run: 0 for all runs. A file that is being recorded may be read. What a run does not know is missing. W. */
+/* W. Reads one table of a trace into memory: "runs", "steps", "layers", "selections", "transfers", "tokens", "prompts",
+ * "pieces" (since 1.2) or "meta". run: 0 for all runs. A file that is being recorded may be read. What a run does not
+ * know is absent. */
 KVTRACE_API int32_t kvtrace_read(const char* path, const char* name, int32_t run, kvtrace_table* table);
 
 enum kvtrace_column_type {
@@ -268,9 +302,11 @@ typedef struct kvtrace_column {
     const char* text;
     const int64_t* offsets; /* [rows + 1] */
 } kvtrace_column;
+/* The number of the table's columns. */
 KVTRACE_API int32_t kvtrace_table_columns(kvtrace_table table, int32_t* columns);
-/* The pointers are valid until the table is freed. */
+/* Column `index`, from 0 on. Its pointers are valid until the table is freed. */
 KVTRACE_API int32_t kvtrace_table_column(kvtrace_table table, int32_t index, kvtrace_column* column);
+/* Frees the table and closes its handle. */
 KVTRACE_API int32_t kvtrace_table_free(kvtrace_table table);
 
 #ifdef __cplusplus

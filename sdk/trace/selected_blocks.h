@@ -12,21 +12,24 @@ namespace kvscope::sdk {
 /// The ids of one (layer, sequence, KV head), as they lie in the caller's memory.
 struct IdRow {
     const kvtrace_selection* of = nullptr;
-    std::int64_t offset = 0; // of the row's first id in `of->ids`, in elements; hit, score and origin begin there too
+    /// Where the row's first id lies in `of->ids`, in elements; in hit, score and origin its values lie at the same
+    /// place.
+    std::int64_t offset = 0;
     std::int64_t count = 0;
     std::int64_t position = 0; // of the query's token
 };
 
 struct BlockRules {
-    int blockSize = 1;                    // tokens
-    int sinkBlocks = 0, windowBlocks = 0; // they give blocks an origin where the caller gives none
+    int blockSize = 1; // tokens
+    /// So many first and last blocks are sink and window where the caller gives no origin.
+    int sinkBlocks = 0, windowBlocks = 0;
 };
 
 /// Parallel arrays; the blocks' ids ascend strictly.
 struct SelectedBlocks {
-    std::vector<PackedBlock> blocks;              // a hit also where the caller does not know hits
+    std::vector<PackedBlock> blocks;              // where the caller does not know hits, every block is a hit
     std::vector<float> scores;                    // NaN where none is given
-    std::int64_t futureIds = 0, duplicateIds = 0; // dropped
+    std::int64_t futureIds = 0, duplicateIds = 0; // how many ids were dropped
 
     void clear();
 };
@@ -40,7 +43,7 @@ public:
 private:
     struct Entry {
         std::int64_t id = 0;
-        std::int64_t at = 0; // in the caller's arrays
+        std::int64_t at = 0; // place in the caller's arrays
     };
     void fold(const IdRow& row, const BlockRules& rules, SelectedBlocks& selected);
     bool foldPlain(const IdRow& row, const BlockRules& rules, SelectedBlocks& selected);

@@ -14,7 +14,8 @@ void requireNotNegative(const char* what, std::int64_t value) {
     if (value < 0) refuse(KVTRACE_INVALID, what, " is ", std::to_string(value), "; it cannot be negative");
 }
 
-/// Refuses misses in a run that declares no slots: every block of such a run is resident. They are allowed with loads.
+/// Refuses misses in a run that declares no slots, because every block of such a run is resident. A run that records
+/// its loads may have misses without slots.
 void requireSlots(const Run& run, std::int64_t misses) {
     if (misses > 0 && !run.hasSlots && !run.knows(KVTRACE_KNOWS_BYTES))
         refuse(KVTRACE_INVALID,
@@ -30,10 +31,10 @@ void requireSlots(const Run& run, std::int64_t misses) {
 } // namespace
 
 Step::Step(std::shared_ptr<Run> run, int phase, std::int32_t tokens, std::int64_t startNs)
-    : run_(std::move(run)), record_(run_->writer->recorder()->acquire()), counted_(std::size_t(run_->layers)) {
+    : run_(std::move(run)), record_(run_->writer->recorder()->acquire()), phase_(phase),
+      counted_(std::size_t(run_->layers)) {
     requireNotNegative("tokens of a step", tokens);
     run_->beginStep(*record_, phase, startNs);
-    phase_ = record_->phase;
     ownClock_ = startNs == KVTRACE_NOW || !run_->knows(KVTRACE_KNOWS_STEP_TIMES);
     record_->tokens = tokens;
     record_->layers.resize(std::size_t(run_->layers));
@@ -71,6 +72,9 @@ void Step::requireSelectable(const kvtrace_selection& of) const {
                    std::to_string(run_->sequences));
         if (of.position[row] < 0)
             refuse(KVTRACE_INVALID, layer, " has a query at position ", std::to_string(of.position[row]));
+        if (readsPrompt(int(sequence)))
+            refuse(KVTRACE_STATE, layer, " is of sequence ", std::to_string(sequence),
+                   ", which reads its prompt in this step; record the sequences that decode alone");
         for (const SelectionRecord& other : record_->selections)
             if (other.layer == of.layer && other.sequence == sequence && other.kvHead >= of.head0 &&
                 other.kvHead < of.head0 + of.heads)
@@ -243,6 +247,61 @@ void Step::addTokens(int sequence, std::int64_t position, const std::int32_t* id
                               std::make_move_iterator(tokens.end()));
 }
 
+bool Step::readsPrompt(int sequence) const {
+    return std::any_of(record_->pieces.begin(), record_->pieces.end(),
+                       [&](const PieceRecord& piece) { return piece.sequence == sequence; });
+}
+
+void Step::addPiece(const kvtrace_prompt_piece& of) {
+    const std::lock_guard lock(mutex_);
+    run_->requireOpen();
+    const std::string whose = "the prompt of sequence " + std::to_string(of.sequence);
+    if (phase_ != KVTRACE_PROMPT && phase_ != KVTRACE_MIXED)
+        refuse(KVTRACE_STATE, whose,
+               " is read in a step that says it reads none; begin it as KVTRACE_PROMPT or "
+               "KVTRACE_MIXED");
+    if (of.sequence < 0 || of.sequence >= run_->sequences)
+        refuse(KVTRACE_INVALID, whose, " is of none: the run has ", std::to_string(run_->sequences), " sequences");
+    if (of.begins != 0 && of.begins != 1)
+        refuse(KVTRACE_INVALID, "begins of a piece of ", whose, " is ", std::to_string(of.begins), "; give 0 or 1");
+    if (of.tokens < 1)
+        refuse(KVTRACE_INVALID, "a piece of ", whose, " has ", std::to_string(of.tokens), " tokens; give one or more");
+    if (of.first < 0 || of.first > std::numeric_limits<std::int32_t>::max() - of.tokens)
+        refuse(KVTRACE_INVALID, "a piece of ", whose, " begins at position ", std::to_string(of.first),
+               "; a trace holds 0 to 2^31 - 1");
+    if (readsPrompt(of.sequence))
+        refuse(KVTRACE_STATE, whose, " has a piece in this step already; give its tokens as one");
+    if (std::any_of(record_->selections.begin(), record_->selections.end(),
+                    [&](const SelectionRecord& row) { return row.sequence == of.sequence; }))
+        refuse(KVTRACE_STATE, whose, " is read in a step in which the sequence has selected; it does one of both");
+    PieceRecord piece;
+    piece.sequence = of.sequence;
+    piece.first = std::int32_t(of.first);
+    piece.tokens = of.tokens;
+    piece.begins = of.begins != 0;
+    for (std::int32_t i = 0; of.ids != nullptr && i < of.tokens; ++i) {
+        requireNotNegative("a token's id", of.ids[i]);
+        piece.read.push_back({of.sequence, of.ids[i], piece.first + i, pieceOf(of.text, of.offsets, i)});
+    }
+    record_->pieces.push_back(std::move(piece));
+}
+
+/// Refuses a step whose number of tokens is not that of what it says it reads.
+void Step::requirePieces() const {
+    if (phase_ != KVTRACE_PROMPT && phase_ != KVTRACE_MIXED) return;
+    std::int64_t tokens = 0;
+    for (const PieceRecord& piece : record_->pieces) tokens += piece.tokens;
+    const std::string has =
+        std::to_string(record_->tokens) + " tokens, and the pieces of prompts in it have " + std::to_string(tokens);
+    if (tokens == 0)
+        refuse(KVTRACE_STATE, "a step that reads prompts says of none; call kvtrace_step_prompt for each sequence that "
+                              "reads its own");
+    if (phase_ == KVTRACE_PROMPT && record_->tokens != tokens)
+        refuse(KVTRACE_INVALID, "a step of KVTRACE_PROMPT has ", has, "; give the same number, or KVTRACE_MIXED");
+    if (phase_ == KVTRACE_MIXED && record_->tokens <= tokens)
+        refuse(KVTRACE_INVALID, "a step of KVTRACE_MIXED has ", has, "; give those of the sequences that decode too");
+}
+
 void Step::requireTimes() const {
     const std::string step = "the step that began at " + std::to_string(record_->startNs) + " ns";
     const std::int64_t begin = record_->startNs, end = begin + record_->durationNs;
@@ -266,6 +325,7 @@ void Step::requireTimes() const {
 void Step::commit(std::int64_t endNs) {
     const std::lock_guard lock(mutex_);
     run_->writer->requireWritable();
+    requirePieces();
     if (run_->knows(KVTRACE_KNOWS_STEP_TIMES)) {
         const std::int64_t ends = endNs == KVTRACE_NOW ? run_->now() : endNs;
         requireTime("the end of a step", ends);
@@ -282,9 +342,11 @@ void Step::commit(std::int64_t endNs) {
               });
     std::stable_sort(record_->generated.begin(), record_->generated.end(),
                      [](const TokenRecord& a, const TokenRecord& b) { return a.sequence < b.sequence; });
+    std::sort(record_->pieces.begin(), record_->pieces.end(),
+              [](const PieceRecord& a, const PieceRecord& b) { return a.sequence < b.sequence; });
     if (!record_->scores.empty())
         record_->scores.resize(record_->blocks.size(), std::numeric_limits<float>::quiet_NaN());
-    run_->commit(std::move(record_), ownClock_);
+    run_->commit(std::move(record_), ownClock_, phase_);
 }
 
 void Step::discard() { run_->discard(phase_); }

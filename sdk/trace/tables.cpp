@@ -124,6 +124,10 @@ constexpr std::
                        "SELECT r.run_id, p.id >> 45 & 0x3FF, p.id & 0x1FFFFFFFFFFF, p.token_id, p.text" OF_RUN
                        "prompt p ON p.id BETWEEN r.run_id << 55 AND (r.run_id << 55) | 0x7FFFFFFFFFFFFF" WHERE_RUN
                        " ORDER BY p.id"},
+            Definition{"pieces", "run:i step:i seq:i begins:i first:i tokens:i",
+                       "SELECT r.run_id, p.id >> 20 & 0x1FFFFFF, p.id >> 10 & 0x3FF, p.begins, p.first, p.tokens" OF_RUN
+                       "prompt_piece p ON p.id BETWEEN r.run_id << 45 AND (r.run_id << 45) | 0x1FFFFFFFFFFF" WHERE_RUN
+                       " ORDER BY p.id"},
             Definition{"meta", "run:i key:t value:t",
                        "SELECT r.run_id, m.key, m.value FROM run r JOIN run_meta m ON m.run_id = r.run_id" WHERE_RUN
                        " ORDER BY r.run_id, m.key"},
@@ -201,13 +205,17 @@ std::shared_ptr<Table> read(const std::string& path, const Definition& definitio
         refuse(KVTRACE_INVALID, path, " is a folder; name one of its traces");
     Connection connection(path, Connection::Mode::ReadOnly);
     if (connection.integer("PRAGMA application_id") != trace::kApplicationId)
-        refuse(KVTRACE_STORAGE, path, " is no KVScope trace");
+        refuse(KVTRACE_STORAGE, path, " is not a KVScope trace");
     if (const std::int64_t version = connection.integer("PRAGMA user_version"); version > trace::kVersion)
         refuse(KVTRACE_UNSUPPORTED, path, " has trace format ", std::to_string(version),
                ", which is newer than this library; "
                "install a newer one");
     auto table = std::make_shared<Table>();
     table->columns = columnsOf(definition);
+    if (definition.name == std::string_view("pieces")) { // traces from before there was the table lack it
+        Statement found(connection, "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'prompt_piece'");
+        if (!found.step()) return table;
+    }
     Statement rows(connection, definition.sql);
     rows.bind(1, run);
     std::vector<PackedBlock> blocks;

@@ -158,6 +158,7 @@ Run::Run(std::shared_ptr<Writer> owner, const kvtrace_run_info& info)
       hasSlots(info.device_slots > 0), rules{info.block_size, info.sink_blocks, info.window_blocks},
       level(writer->recorder()->level()), knows_(info.knows) {
     RunInfo begun = infoOf(info, level);
+    hasPrompts_ = info.prompt_count > 0;
     readsClocks_ = addRankFacts(begun.meta, writer->rank, began_);
     writer->recorder()->beginRun(begun);
     if (readsClocks_) writer->recorder()->take(readClocks(began_));
@@ -183,8 +184,11 @@ std::int64_t Run::now() const {
 void Run::beginStep(StepRecord& record, int phase, std::int64_t startNs) {
     const std::lock_guard lock(mutex_);
     if (ended_) refuse(KVTRACE_STATE, "this run has ended; begin another one");
-    if (phase != KVTRACE_PREFILL && phase != KVTRACE_DECODE)
-        refuse(KVTRACE_INVALID, "phase ", std::to_string(phase), " is neither KVTRACE_PREFILL nor KVTRACE_DECODE");
+    if (phase < KVTRACE_PREFILL || phase > KVTRACE_MIXED)
+        refuse(
+            KVTRACE_INVALID, "phase ", std::to_string(phase),
+            " is none; give KVTRACE_PREFILL or KVTRACE_DECODE, or KVTRACE_PROMPT or KVTRACE_MIXED for prompts that are "
+            "read in pieces");
     if (phase == KVTRACE_PREFILL && hasBegunSteps_)
         refuse(KVTRACE_STATE, "a run has one prefill, before its decode steps; begin another run for another prompt");
     const bool timed = knows(KVTRACE_KNOWS_STEP_TIMES);
@@ -193,7 +197,7 @@ void Run::beginStep(StepRecord& record, int phase, std::int64_t startNs) {
     if (start < lastStartNs_)
         refuse(KVTRACE_INVALID, "a step starts at ", std::to_string(start),
                " ns, before the step before it, which started at ", std::to_string(lastStartNs_), " ns");
-    record.phase = phase == KVTRACE_PREFILL ? Phase::Prefill : Phase::Decode;
+    record.phase = phase == KVTRACE_PREFILL || phase == KVTRACE_PROMPT ? Phase::Prefill : Phase::Decode;
     record.startNs = lastStartNs_ = start;
     hasBegunSteps_ = true;
     ++openSteps_;
@@ -220,7 +224,7 @@ void Run::findKept(StepRecord& record) {
         const std::span<const PackedBlock> now = record.blocksOf(row);
         Chosen& before =
             chosen_[std::uint64_t(row.layer) << 20 | std::uint64_t(row.sequence) << 10 | std::uint64_t(row.kvHead)];
-        row.kept = before.step == record.step - 1 ? commonBlocks(before.blocks, now) : -1;
+        row.kept = before.step >= 0 && before.step == lastDecode_ ? commonBlocks(before.blocks, now) : -1;
         before.step = record.step;
         before.blocks.assign(now.begin(), now.end());
         LayerRecord& layer = record.layers[std::size_t(row.layer)];
@@ -233,16 +237,48 @@ void Run::findKept(StepRecord& record) {
         if (undefined[i] != 0) record.layers[i].kept = -1;
 }
 
-void Run::commit(std::unique_ptr<StepRecord> record, bool ownClock) {
+/// Refuses pieces that do not follow those before them.
+void Run::requireFollowing(const std::vector<PieceRecord>& pieces) const {
+    for (const PieceRecord& piece : pieces) {
+        const auto read = read_.find(piece.sequence);
+        if (!piece.begins && read != read_.end() && piece.first < read->second.end)
+            refuse(KVTRACE_INVALID, "a piece of the prompt of sequence ", std::to_string(piece.sequence),
+                   " begins at position ", std::to_string(piece.first), ", and the piece before it ends at ",
+                   std::to_string(read->second.end), "; set begins where it is another prompt");
+    }
+}
+
+/// Notes what the pieces read, and leaves out the tokens that the trace has no place for: table prompt holds one prompt
+/// for each sequence, without gaps.
+void Run::takePieces(std::vector<PieceRecord>& pieces) {
+    for (PieceRecord& piece : pieces) {
+        Reading& reading = read_[piece.sequence];
+        if (piece.begins) {
+            ++reading.prompts;
+            for (auto& [key, before] : chosen_) // the blocks of another prompt are others
+                if ((key >> 10 & 1023) == std::uint64_t(piece.sequence)) before.step = -2;
+        }
+        reading.end = piece.first + std::int64_t(piece.tokens);
+        if (hasPrompts_ || hasPrefill_ || reading.prompts > 1 || reading.kept != piece.first)
+            piece.read.clear();
+        else
+            reading.kept += std::int64_t(piece.read.size());
+    }
+}
+
+void Run::commit(std::unique_ptr<StepRecord> record, bool ownClock, int phase) {
     const std::lock_guard lock(mutex_);
     if (ended_) refuse(KVTRACE_STATE, "this run has ended; commit its steps before its end");
-    const bool prefill = record->phase == Phase::Prefill;
+    const bool prefill = phase == KVTRACE_PREFILL;
+    requireFollowing(record->pieces);
     if (prefillOpen_ && !prefill)
         refuse(KVTRACE_STATE, "the prefill of this run is still open; commit or discard it before decode steps");
     if (nextStep_ > trace::kMaxStep) refuse(KVTRACE_UNSUPPORTED, "a run holds 2^25 steps; begin another run");
     placeInTime(*record, ownClock);
-    if (prefill) prefillOpen_ = false;
-    record->step = prefill ? 0 : nextStep_++;
+    if (prefill) prefillOpen_ = false, hasPrefill_ = true;
+    record->step = prefill || (phase == KVTRACE_PROMPT && nextStep_ == 1 && !zeroTaken_) ? 0 : nextStep_++;
+    zeroTaken_ |= record->step == 0;
+    takePieces(record->pieces);
     lastEndNs_ = record->startNs + record->durationNs;
     std::int64_t at = record->startNs;
     for (LayerRecord& layer : record->layers) { // a layer without times begins where the one before it ends
@@ -252,16 +288,17 @@ void Run::commit(std::unique_ptr<StepRecord> record, bool ownClock) {
     }
     --openSteps_;
     findKept(*record);
+    if (record->phase == Phase::Decode) lastDecode_ = record->step;
     if (level == RecordLevel::Counters) record->blocks.clear();
     writer->recorder()->take(std::move(record));
     lookAtClocks();
 }
 
-void Run::discard(Phase phase) {
+void Run::discard(int phase) {
     const std::lock_guard lock(mutex_);
-    if (ended_) return; // counted at the end
+    if (ended_) return; // end() has counted this step
     --openSteps_;
-    if (phase == Phase::Prefill) prefillOpen_ = false;
+    if (phase == KVTRACE_PREFILL) prefillOpen_ = false;
     chosen_.clear(); // after the gap nobody knows what the next step kept
     ++counts->discardedSteps;
 }
@@ -285,7 +322,8 @@ void Run::end(RunStatus status, std::string message) {
             missing += (missing.empty() ? "" : ", ") + std::string(kKnownNames[i]);
     if (!missing.empty())
         message += (message.empty() ? "" : "; ") + ("said to be known, but never written: " + missing);
-    if (readsClocks_) writer->recorder()->take(readClocks(began_)); // how far it drifted
+    // One more reading, which shows how far the clock has drifted.
+    if (readsClocks_) writer->recorder()->take(readClocks(began_));
     writer->recorder()->endRun(status, message);
 }
 

@@ -26,7 +26,7 @@ struct RunCounts {
 
 class Writer final : public Object {
 public:
-    /// rank: of the process, where it said one.
+    /// rank: of the process; absent: it has none.
     Writer(std::string path, const RecorderOptions& options, std::optional<int> rank);
     void settle() override;
     void resume() override;
@@ -63,8 +63,8 @@ public:
     void beginStep(StepRecord& record, int phase, std::int64_t startNs);
     /// Gives the record its number, finds out which blocks were kept, and hands the record over. @throws Refusal if it
     /// breaks a rule
-    void commit(std::unique_ptr<StepRecord> record, bool ownClock);
-    void discard(Phase phase);
+    void commit(std::unique_ptr<StepRecord> record, bool ownClock, int phase);
+    void discard(int phase);
     void note(unsigned knownBits) { written_ |= knownBits; }
     /// Hands over a reading of another clock. @throws Refusal
     void addClock(ClockReading reading);
@@ -84,6 +84,14 @@ private:
         int step = -1;
         std::vector<PackedBlock> blocks;
     };
+    /// How far the prompts of a sequence are read.
+    struct Reading {
+        int prompts = 0;       // begun
+        std::int64_t end = 0;  // behind the last piece
+        std::int64_t kept = 0; // tokens in table prompt
+    };
+    void requireFollowing(const std::vector<PieceRecord>& pieces) const;
+    void takePieces(std::vector<PieceRecord>& pieces);
     void placeInTime(StepRecord& record, bool ownClock) const;
     /// Reads the clocks of a rank where they were not read for ten seconds.
     void lookAtClocks();
@@ -96,9 +104,13 @@ private:
     mutable std::mutex mutex_; // guards what follows
     std::chrono::steady_clock::time_point clocksRead_ = began_;
     std::unordered_map<std::uint64_t, Chosen> chosen_; // [layer, sequence, KV head] what the last step selected
+    std::unordered_map<int, Reading> read_;            // [sequence] of prompts that are read in pieces
     int nextStep_ = 1, openSteps_ = 0;                 // nextStep_: step 0 is the prefill, recorded or not
+    int lastDecode_ = -1;                              // the last step committed in which sequences decode
     std::int64_t lastStartNs_ = 0, lastEndNs_ = 0;
-    bool ended_ = false, hasBegunSteps_ = false, prefillOpen_ = false;
+    bool ended_ = false, hasBegunSteps_ = false, prefillOpen_ = false, zeroTaken_ = false;
+    bool hasPrompts_ = false; // the prompts were given with the run
+    bool hasPrefill_ = false; // a step of KVTRACE_PREFILL is committed
 };
 
 class Step final : public Object {
@@ -110,20 +122,24 @@ public:
     void addStages(std::int64_t embedNs, std::int64_t lmHeadNs, std::int64_t sampleNs);
     void addTokens(int sequence, std::int64_t position, const std::int32_t* ids, std::int64_t count, const char* text,
                    const std::int64_t* offsets);
+    void addPiece(const kvtrace_prompt_piece& piece);
     void commit(std::int64_t endNs);
     void discard();
 
 private:
+    bool readsPrompt(int sequence) const;
+    void requirePieces() const;
     void requireSelectable(const kvtrace_selection& selection) const;
     void addRow(const kvtrace_selection& selection, std::int64_t row, std::int64_t head);
     void requireTimes() const;
 
     const std::shared_ptr<Run> run_;
-    std::mutex mutex_; // guards what follows. One thread should use a step; two are a mistake, which must not crash
+    /// Guards what follows. A step should be used by one thread; two are the caller's mistake, which must not crash.
+    std::mutex mutex_;
     std::unique_ptr<StepRecord> record_;
-    Phase phase_ = Phase::Decode;
-    bool ownClock_ = true;              // the times of the step are the library's
-    std::vector<std::uint8_t> counted_; // [layer] its hits are counts without selections
+    const int phase_;                   // of kvtrace_phase
+    bool ownClock_ = true;              // the library takes the times of the step itself
+    std::vector<std::uint8_t> counted_; // [layer] whether hits were given as counts without selections
     BlockFinder finder_;
     SelectedBlocks found_;
 };

@@ -66,7 +66,7 @@ TEST_F(CheckpointCli, LogitsOfABatchGoToTheirSequences) {
     };
     const auto alone = logitsOf("1", "logits.0");
     ASSERT_GT(alone.size(), 0u);
-    for (const char* sequence : {"logits.0", "logits.1"}) { // rows of both came step by step, one after the other
+    for (const char* sequence : {"logits.0", "logits.1"}) { // each step wrote one row of either sequence
         const auto together = logitsOf("2", sequence);
         ASSERT_EQ(together.size(), alone.size());
         for (std::size_t i = 0; i < alone.size(); ++i)

@@ -115,8 +115,8 @@ TEST_F(Cli, MethodsJsonSaysWhatIsDenoisedWhere) {
     };
     const std::map<std::string, json> expected{
         {"full", {{"cpu", on(true, true, false)}, {"cuda", on(true, true, false)}}},
-        {"quest", {{"cpu", on(true, false, true)}, {"cuda", on(true, false, false)}}},
-        {"losa", {{"cpu", on(true, false, true)}, {"cuda", on(true, false, false)}}},
+        {"quest", {{"cpu", on(true, false, true)}, {"cuda", on(true, false, true)}}},
+        {"losa", {{"cpu", on(true, false, true)}, {"cuda", on(true, false, true)}}},
         {"sparsed", {{"cpu", on(true, true, false)}, {"cuda", on(true, true, false)}}},
         {"sparse-dllm", {{"cpu", on(false, true, false)}, {"cuda", on(false, true, false)}}},
     };
@@ -144,7 +144,7 @@ TEST_F(Cli, RunsTheGoldenPromptAndReportsTheContract) {
     EXPECT_EQ(out.at("verified"), true);
     for (const char* key : {"prefill_ms", "decode_ms", "tokens_per_s", "hits", "misses", "h2d_bytes", "exposed_ms"})
         EXPECT_TRUE(out.at(key).is_number()) << key;
-    EXPECT_EQ(out.at("locality_mean"), 1.0); // everything fits the budget
+    EXPECT_EQ(out.at("locality_mean"), 1.0); // the budget holds all blocks, so no step selects others
     EXPECT_EQ(out.at("locality_min"), 1.0);
 }
 
@@ -388,7 +388,7 @@ TEST_F(Cli, EveryMistakeGetsOneSentenceThatNamesItAndTheMend) {
         {{"info", path("none")}, "none"},
         {{"bench", "luck"}, "known benchmarks"},
     };
-    ::setenv("CUDA_VISIBLE_DEVICES", "-1", 1); // a machine with a GPU is asked as if it had none
+    ::setenv("CUDA_VISIBLE_DEVICES", "-1", 1); // hides the GPU of a machine that has one
     for (const auto& [arguments, expected] : cases) {
         const Finished result = cli(arguments);
         std::string shown;
@@ -502,7 +502,7 @@ TEST_F(Cli, InterruptKeepsTheTraceAndSaysStopped) {
     const std::string trace = path("a.kvtrace");
     test::Process process({test::kCommandLine, "run", "--prompt-needle", "1200", "--max-new-tokens", "14000",
                            "--ignore-eos", "--trace", trace});
-    ASSERT_TRUE(process.waitForOutput(" ")); // it generates
+    ASSERT_TRUE(process.waitForOutput(" ")); // the first text has come: the run decodes
     process.signal(SIGINT);
     const Finished result = process.wait();
     EXPECT_EQ(result.status, 130) << result.err;

@@ -32,8 +32,8 @@ std::vector<Captured> captured() {
     return requests;
 }
 
-/// What vLLM's benchmark and AIPerf make of a stream: a token for every event with choices, and the counts of the
-/// usage, which they read only where there are no choices.
+/// What vLLM's benchmark and AIPerf read from a stream: an event with choices counts as a token; an event without
+/// choices gives the usage's counts.
 struct Read {
     int tokens = 0, promptTokens = -1, completionTokens = -1;
     std::string text;
@@ -97,11 +97,11 @@ TEST_F(ClientRequests, OfVllmsBenchmarkAndOfAiperfAreAnsweredAsTheyExpect) {
     int chats = 0, completions = 0, others = 0;
     for (const Captured& request : requests) {
         (!request.isGeneration() ? others : request.isChat() ? chats : completions) += 1;
-        // The clients keep connections, so that nothing but the answer's own marks ends it.
+        // The client keeps the connection open, so that only the answer's own marks end the answer.
         test::HttpClient client(port_);
         client.send(request.bytes);
         ASSERT_TRUE(client.readUntil(request.isGeneration() ? "\r\n0\r\n\r\n" : "\r\n\r\n")) << request.name;
-        if (!request.isGeneration()) { // the next request of the connection is read, so that a body too many would show
+        if (!request.isGeneration()) { // the next request of the connection fails if the body before it was too long
             client.send(test::httpRequest("GET", "/health"));
             const std::string both = client.readAll();
             const std::size_t second = both.rfind("HTTP/1.1 200 OK");

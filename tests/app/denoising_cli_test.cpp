@@ -144,7 +144,6 @@ TEST_F(DenoisingCli, StreamsTheTextAndSaysWhatItCannotDo) {
         return refused.err;
     };
     EXPECT_THAT(refusal({"--method", "nosa"}), HasSubstr("use method full, quest, losa"));
-    EXPECT_THAT(refusal({"--method", "losa", "--backend", "cuda", "--device-kv", "16"}), HasSubstr("--device-kv"));
     EXPECT_THAT(refusal({"--method", "losa", "--set", "block_size=64"}), HasSubstr("block_size"));
     EXPECT_THAT(refusal({"--method", "full", "--device-kv", "16"}), HasSubstr("--device-kv"));
     EXPECT_THAT(refusal({"--method", "losa", "--link", "pcie4"}), HasSubstr("--link"));

@@ -1,4 +1,4 @@
-// kvscope-cli eval, and what long commands owe the person who waits.
+// kvscope-cli eval: its numbers, its progress, and how an interrupt ends it.
 #include "tests/app/cli_fixture.h"
 #include "tests/support/places.h"
 
@@ -78,7 +78,7 @@ TEST_F(EvalCli, MistakesGetOneSentence) {
 
 TEST_F(EvalCli, InterruptEndsALongCommandCleanly) {
     test::Process process({test::kCommandLine, "eval", "--contexts", "16000", "--prompts", "50"});
-    std::this_thread::sleep_for(std::chrono::seconds(1)); // it has begun; sooner, the signal's default would end it
+    std::this_thread::sleep_for(std::chrono::seconds(1)); // by now the command handles the signal itself
     process.signal(SIGINT);
     const Finished result = process.wait();
     EXPECT_EQ(result.status, 130) << result.err;
@@ -163,7 +163,7 @@ TEST_F(EvalCli, AFolderIsPickedUpWhereItEnded) {
     std::ofstream(path("results/eval.json")) << damaged;
     EXPECT_THAT(cli(command("nosa", "1")).err, HasSubstr("'exposed_ms_per_step'"));
     std::ofstream(path("results/eval.json")) << "no json";
-    EXPECT_THAT(cli(command("nosa", "1")).err, HasSubstr("is no evaluation"));
+    EXPECT_THAT(cli(command("nosa", "1")).err, HasSubstr("is not an evaluation"));
 }
 
 class ReplayCheckCli : public test::CliFixture {};

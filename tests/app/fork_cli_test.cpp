@@ -52,7 +52,7 @@ TEST_F(ForkCli, WithNothingChangedGivesTheSameRun) {
         EXPECT_EQ(parted.at("first_selection"), nullptr);
         EXPECT_EQ(parted.at("step"), nullptr);
     }
-    // into the trace of the recorded run itself: the fork alone
+    // without -o the fork goes into the trace of the recorded run, and that run is not repeated
     const json report = fork(source + "@5", source);
     EXPECT_EQ(report.at("run_id"), 2);
     EXPECT_EQ(report.at("unchanged").at("run_id"), 1);
@@ -78,7 +78,7 @@ TEST_F(ForkCli, KeepsTheTextBeforeTheStepAndSaysWhereTheSelectionsDiffer) {
     EXPECT_GE(parted.at("first_selection").at("step"), 4);
     EXPECT_FALSE(parted.at("first_selection").at("only_recorded").empty());
     EXPECT_TRUE(parted.at("first_selection").at("only_fork").empty()) << "a smaller budget adds nothing in layer order";
-    // the run beside it is the recorded one again
+    // the first run of the file repeats the recorded run
     const json info = jsonOf({"info", out});
     ASSERT_EQ(info.at("runs").size(), 2U);
     EXPECT_THAT(info.at("runs").at(0).at("name").get<std::string>(), HasSubstr("again: "));
@@ -140,7 +140,7 @@ TEST_F(ForkCli, SaysWhyARunCannotBeForked) {
     expectRefused(forked(source + "@12"), "it has no step 12; its last is 11");
     expectRefused(forked(source + ":9@1"), "has no run 9");
     expectRefused(forked(path("none.kvtrace") + "@1"), "none.kvtrace");
-    expectRefused(forked(source + "@2", {"--prompt", "x"}), "--prompt is not of a fork");
+    expectRefused(forked(source + "@2", {"--prompt", "x"}), "--prompt has no effect on a fork");
     expectRefused(forked(source + "@2", {"--method", "qest"}), "unknown method 'qest'");
     expectRefused(forked(source + "@6", {"--max-new-tokens", "6"}), "at least --max-new-tokens 7");
     expectRefused(forked(source + "@2", {"--without-block", "14"}), "block 14 cannot be left out");

@@ -45,7 +45,7 @@ Json index() {
     return Json::parse(file);
 }
 
-/// What the values of a row of the index are of.
+/// Names of the values (`of`) that the index lists for the row.
 std::set<std::string> valuesInIndex(const Json& rows, const std::string& id) {
     std::set<std::string> out;
     for (const Json& row : rows)
@@ -242,7 +242,7 @@ TEST_F(Headline, OffloadedStepsStandBesideComputingAndCopying) {
                                       {"step_ms", hits ? 6.0 : 9.0},
                                       {"link_floor_ms", hits ? 0.5 : 2.5},
                                       {"tokens_per_s", 1486.36}});
-    decode["rows"].push_back({{"batch", 128}, {"refused", "too large"}}); // and so it has no selection
+    decode["rows"].push_back({{"batch", 128}, {"refused", "too large"}}); // and therefore the row has no selection
     const Json rows = bench::offloadedRows(decode);
     EXPECT_EQ(rows["offloaded-step"],
               Json({{"batch 16", {1.125}}, {"batch 64", {1.125}}, {"batch 128", "does not fit"}}));
@@ -265,6 +265,28 @@ TEST_F(Headline, AStepAheadStandsBesideTheLongerOfComputingAndLink) {
     const Json rows = bench::aheadRows(decode);
     EXPECT_EQ(rows["ahead-step"], Json({{"batch 16", {1.5}}, {"batch 64", {1.125}}, {"batch 128", "does not fit"}}));
     EXPECT_NEAR(rows["paper-16k-ahead"]["EB 16"][0].get<double>(), 2, 1e-9);
+    expectRowsOfIndex(rows);
+}
+
+TEST_F(Headline, HalvesStandBesideTheStepOnDemandAndItsLimit) {
+    Json decode;
+    for (const double turn : {1.0, 2.0}) {
+        const auto row = [&](const char* selection, double step, double link) {
+            decode["rows"].push_back({{"batch", 64},
+                                      {"selection", selection},
+                                      {"step_ms", step},
+                                      {"link_floor_ms", link},
+                                      {"tokens_per_s", 1.0}});
+        };
+        row("planted:0.945", 18.0 * turn, 10.0);
+        row("planted:0.945", 12.0, 10.0);
+        decode["rows"].back()["parameters"]["overlap"] = "halves";
+        row("planted:1", 8.0 * turn, 0.0);
+    }
+    decode["rows"].push_back({{"batch", 128}, {"refused", "too large"}});
+    const Json rows = bench::halvesRows(decode);
+    EXPECT_EQ(rows["halves"], Json({{"EB 64", {1.5, 3.0}}, {"EB 128", "does not fit"}}));
+    EXPECT_EQ(rows["halves-step"], Json({{"EB 64", {1.2, 0.75}}, {"EB 128", "does not fit"}}));
     expectRowsOfIndex(rows);
 }
 

@@ -1,4 +1,4 @@
-// What the programs say where it cannot be written, and what they say of strangers' text on a terminal.
+// What the programs say when their output cannot be written, and how a terminal shows text of strangers.
 #include "app/terminal/output.h"
 #include "tests/app/cli_fixture.h"
 #include "tests/support/places.h"
@@ -255,6 +255,8 @@ TEST_F(OutputCli, AModelThatIsWrittenWhileItDecodesIsNoSuccess) {
     result = cut.wait();
     EXPECT_EQ(result.status, 1) << "no SIGBUS";
     EXPECT_THAT(result.err, HasSubstr(weights + " was cut short by another program while it was read"));
+    EXPECT_EQ(jsonOf({"info", trace}).at("runs").back().at("status"), "failed") << "and its steps are recorded";
+    EXPECT_EQ(test::cli({"check", trace}).status, 0);
 
     copied();
     test::Process replaced(command);

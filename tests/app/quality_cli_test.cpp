@@ -82,7 +82,7 @@ TEST_F(QualityCli, PartsGiveWhatOneGoGives) {
     EXPECT_THAT(cli(with({"--resume", file, "--seed", "2"})).err, HasSubstr("another 'seed'"));
     std::ofstream(part, std::ios::app) << R"({"key": "passkey 300 slow full #0+2", "point": {"right": [1, 1]}})"
                                        << "\n";
-    EXPECT_THAT(cli(with({"--resume", part})).err, HasSubstr("lacks what a batch has"));
+    EXPECT_THAT(cli(with({"--resume", part})).err, HasSubstr("is not complete"));
 }
 
 /// Cells with other settings stand beside those of the same file, and full attention takes none of losa's.

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <csignal>
 #include <fcntl.h>
+#include <future>
 #include <gmock/gmock.h>
 #include <map>
 #include <memory>
@@ -111,7 +112,7 @@ TEST_F(Serve, ChatsByTheTemplateOfTheModel) {
     const std::vector<json> events = eventsOf(streamed);
     ASSERT_EQ(events.size(), 6u) << streamed.body;
     EXPECT_EQ(events[0].at("object"), "chat.completion.chunk");
-    EXPECT_EQ(events[0].at("choices").at(0).at("delta").at("role"), "assistant"); // beside the first token's text
+    EXPECT_EQ(events[0].at("choices").at(0).at("delta").at("role"), "assistant"); // with the first token
     EXPECT_EQ(events[1].at("choices").at(0).at("delta").contains("role"), false);
     std::string joined;
     for (const json& event : events) joined += event["choices"][0]["delta"].at("content").get<std::string>();
@@ -126,7 +127,7 @@ TEST_F(Serve, ChatsByTheTemplateOfTheModel) {
     const json completion = json::parse(complete(bodyOf("system: Be brief\nuser: Hello\nassistant:", 6)).body);
     EXPECT_LE(std::abs(completion.at("usage").at("prompt_tokens").get<int>() -
                        whole.at("usage").at("prompt_tokens").get<int>()),
-              1); // but for the one that texts begin with
+              1); // the beginning-of-text token may be counted once more
 }
 
 TEST_F(Serve, TokensOfATextAndTextOfTokens) {
@@ -278,7 +279,7 @@ TEST_F(Serve, PipelinedRequestsAreAnsweredInTheirOrder) {
         EXPECT_GE(at, last);
         last = at;
     }
-    // A large body waits for the word that it is wanted.
+    // A client that asks with Expect: 100-continue hears that its body is wanted, and sends it then.
     HttpClient careful(port_);
     const std::string body = bodyOf("Three", 1).dump();
     careful.send("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nConnection: "
@@ -395,7 +396,7 @@ TEST_F(Serve, ATerminationLetsRequestsEnd) {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     kept.send(httpRequest("POST", kPath, bodyOf("Late", 3).dump()));
     const HttpAnswer refused = test::httpAnswer(kept.readAll());
-    EXPECT_TRUE(refused.status == 503 || refused.status == 0) << refused.body; // 0: the other had ended already
+    EXPECT_TRUE(refused.status == 503 || refused.status == 0) << refused.body; // 0: the connection was closed first
     EXPECT_THAT(client.readAll(), HasSubstr("data: [DONE]"));
     EXPECT_EQ(server_->wait().status, 0);
     server_.reset();
@@ -598,6 +599,32 @@ TEST_F(Serve, AModelThatIsWrittenMeanwhileEndsTheServer) {
     server_.reset();
     EXPECT_EQ(ended.status, 1);
     EXPECT_THAT(ended.err, HasSubstr("another program wrote to " + weights.string() + " while it was read"));
+}
+
+TEST_F(Serve, AModelThatIsCutOffMeanwhileEndsAnswersWithAnError) {
+    namespace fs = std::filesystem;
+    const fs::path model = folder_ / "model", weights = model / "model.safetensors";
+    const std::string trace = path("cut.kvtrace");
+    fs::copy(test::source("resources/models/nosa-tiny"), model);
+    fs::permissions(weights, fs::perms::owner_write, fs::perm_options::add);
+    start({"--model", model.string(), "--trace", trace});
+    std::future<HttpAnswer> streamed =
+        std::async(std::launch::async, [&] { return complete(bodyOf("one two", 8000, true)); });
+    std::future<HttpAnswer> whole = std::async(std::launch::async, [&] { return complete(bodyOf("one two", 8000)); });
+    for (int i = 0; i < 300 && metric("vllm:num_requests_running") < 2; ++i)
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    fs::resize_file(weights, 4096);
+    const std::vector<nlohmann::json> events = eventsOf(streamed.get());
+    ASSERT_FALSE(events.empty());
+    EXPECT_EQ(events.back().at("error").at("message"), "the engine has failed");
+    EXPECT_EQ(whole.get().status, 503);
+    const test::Finished ended = server_->wait();
+    server_.reset();
+    EXPECT_EQ(ended.status, 1);
+    EXPECT_THAT(ended.err, HasSubstr(weights.string() + " was cut short by another program while it was read"));
+    const nlohmann::json run = jsonOf({"info", trace}).at("runs").at(0);
+    EXPECT_EQ(run.at("status"), "failed");
+    EXPECT_THAT(run.at("status_message").get<std::string>(), HasSubstr("was cut short"));
 }
 
 TEST_F(Serve, ThePageOfServingHasEveryLimit) {

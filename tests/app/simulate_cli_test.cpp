@@ -203,7 +203,7 @@ TEST_F(Simulate, GoesOnWithALadderThatWasInterrupted) {
     EXPECT_NE(other.status, 0);
     EXPECT_THAT(other.err, HasSubstr("were found with another 'queue_s'"));
     std::ofstream(points) << "what is this\n";
-    EXPECT_THAT(test::cli(ladderWith({"--resume", points})).err, HasSubstr("is no point of a search"));
+    EXPECT_THAT(test::cli(ladderWith({"--resume", points})).err, HasSubstr("is not a point of a search"));
 }
 
 TEST_F(Simulate, SaysWhyARungIsVoid) {

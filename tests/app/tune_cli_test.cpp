@@ -209,7 +209,7 @@ TEST_F(TuneCli, MistakesGetOneSentence) {
              {{"--prompts", path("bad.jsonl")}, "line 2"},
              {{"--prompts", path("other.jsonl")}, "has 'reply', which is neither prompt nor answer"},
              {{"--prompts", path("mixed.jsonl")}, "only one of them has an answer"},
-             {{"--prompts", "document", "--measure", "answered"}, "says no answers"},
+             {{"--prompts", "document", "--measure", "answered"}, "has no answers"},
              {{"--prompts", path("bad.jsonl"), "--context", "100"}, "--context has no effect"},
              {{"--methods", "full", "--budgets", "256"}, "--budgets has no effect with method full alone"},
              {{"--floor", "2"}, "floor"},

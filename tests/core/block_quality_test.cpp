@@ -60,7 +60,8 @@ TEST(BlockQuality, SlowDecodingWritesATokenAForward) {
     const QualityCell cell{NeedleTask::PassKey, 300, Pace::Slow, "full", {}};
     const QualityBatch batch = decode(cell, 0, 16, 1);
     EXPECT_TRUE(std::isnan(batch.density));
-    // Every mask of a block takes a forward, and every block a clean one; prompts have all residues of 16, or nearly.
+    // Each block takes a forward for every mask and a clean one. The lengths of the prompts have nearly all remainders
+    // by 16.
     std::int64_t masks = 0;
     std::set<int> residues;
     for (int number = 0; number < 16; ++number) {

@@ -638,7 +638,7 @@ TEST(Canvas, LogitsThatAreNoNumbersAreRefused) {
     const std::string folder = testing::TempDir() + "llada-nan";
     test::writeCheckpoint(folder, configOf("llada"), 7);
     std::fstream file(folder + "/model.safetensors", std::ios::in | std::ios::out | std::ios::binary);
-    file.seekp(-64, std::ios::end); // the last tensor's end
+    file.seekp(-64, std::ios::end); // overwrites the end of the last tensor
     const std::vector<float> broken(16, std::numeric_limits<float>::infinity());
     file.write(reinterpret_cast<const char*>(broken.data()), 64);
     file.close();

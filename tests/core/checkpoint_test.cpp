@@ -317,7 +317,8 @@ TEST_F(Checkpoint, EndsWhereGenerationConfigSaysToo) {
     ASSERT_EQ(before, std::vector<std::int32_t>{1});
     write(file("generation_config.json"), R"({"eos_token_id": [1, 3, 999999], "temperature": 0.6})");
     EXPECT_EQ(Model::load(folder_.path().string())->config().eosIds, (std::vector<std::int32_t>{1, 3}));
-    TinyCheckpoint silent; // whose end-of-text token is the library's default, until somebody names one
+    // This config.json names no end-of-text token; generation_config.json does, until it is removed.
+    TinyCheckpoint silent;
     silent.config.erase("eos_token_id");
     silent.writeConfig(folder_.path());
     EXPECT_EQ(Model::load(folder_.path().string())->config().eosIds, (std::vector<std::int32_t>{1, 3}));
@@ -370,6 +371,51 @@ TEST_F(Checkpoint, TakesTheSingleFileBesideShards) {
     fs::remove(file("model.safetensors"));
     EXPECT_EQ(std::memcmp(Model::load(folder_.path().string())->finalNorm().data(), ofShards.data(), ofShards.size()),
               0);
+}
+
+// transformers adds it to the weights where peft is installed.
+TEST_F(Checkpoint, RefusesAnAdapterBesideTheWeights) {
+    TinyCheckpoint("F32", false).writeTo(folder_.path());
+    write(file("adapter_config.json"), R"({"peft_type": "LORA", "base_model_name_or_path": "base"})");
+    EXPECT_THAT(loadRefusal(folder_.path(), "adapter_config.json"), HasSubstr("beside the model"));
+    const auto model = Model::load(file("model.safetensors").string());
+    ASSERT_EQ(model->notes().size(), 1u) << "the weights alone were asked for";
+    EXPECT_THAT(model->notes()[0], HasSubstr("adapter_config.json"));
+    fs::remove(file("model.safetensors"));
+    fs::remove(file("config.json"));
+    write(file("adapter_model.safetensors"), "");
+    EXPECT_THAT(loadRefusal(folder_.path(), "adapter_config.json"), HasSubstr("merge it into its base model"));
+}
+
+// AutoTokenizer of transformers 5.17 was asked about every one of these.
+TEST_F(Checkpoint, NotesWhatItsTokenizerConfigSaysOtherwise) {
+    TinyCheckpoint("F32", false).writeTo(folder_.path());
+    fs::copy_file(test::source("tests/golden/tokenizers/llama2.json"), file("tokenizer.json"),
+                  fs::copy_options::overwrite_existing);
+    const auto notesWith = [&](const std::string& text) {
+        write(file("tokenizer_config.json"), text);
+        return Model::load(folder_.path().string())->notes();
+    };
+    for (const char* text :
+         {"{}", R"({"add_bos_token": true, "add_eos_token": false, "bos_token": "<s>", "eos_token": "</s>"})",
+          R"({"bos_token": {"content": "<s>"}, "unk_token": "<unk>", "pad_token": null, "model_max_length": 4})",
+          R"({"added_tokens_decoder": {"1": {"content": "<s>", "special": true}}, "extra_special_tokens": {}})",
+          R"({"add_bos_token": true})"})
+        EXPECT_THAT(notesWith(text), testing::IsEmpty()) << text;
+    for (const auto& [text, named] :
+         {std::pair(R"({"add_bos_token": false})", "(add_bos_token: false) and the post-processor"),
+          std::pair(R"({"add_eos_token": true, "eos_token": "</s>"})", "add_eos_token: true"),
+          std::pair(R"({"pad_token": "<pad>"})", ": <pad>; transformers"),
+          std::pair(R"({"image_token": {"content": "<image>"}})", "<image>"),
+          std::pair(R"({"extra_special_tokens": ["<a>", {"content": "<b>"}]})", "<a>, <b>"),
+          std::pair(R"({"extra_special_tokens": {"x_token": "<x>"}})", "<x>"),
+          std::pair(R"({"additional_special_tokens": ["<c>"]})", "<c>"),
+          std::pair(R"({"added_tokens_decoder": {"900": {"content": "<d>", "special": false}}})", "<d>"),
+          std::pair(R"({"extra_special_tokens": ["1", "2", "3", "4", "5", "6", "7"]})", "5 and 2 more")}) {
+        const auto notes = notesWith(text);
+        ASSERT_EQ(notes.size(), 1u) << text;
+        EXPECT_THAT(notes[0], HasSubstr(named)) << text;
+    }
 }
 
 TEST_F(Checkpoint, WithoutATokenizerTakesAndGivesIdsOnly) {

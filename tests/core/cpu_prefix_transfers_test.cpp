@@ -74,7 +74,7 @@ TEST_F(PrefixTransfers, WhatHasArrivedExposesNothing) {
     EXPECT_THAT(hit_, ElementsAre(0, 0, 0)) << "what travelled is no hit";
     EXPECT_EQ(first.h2dBlocks, 3);
     EXPECT_EQ(first.h2dBytes, 3 * cache_->layout().bytes());
-    // the third one queues behind the page of layer 1
+    // the page that layer 0 asks for last queues behind the page that travels for layer 1
     EXPECT_EQ(first.exposedNs, linkNs(2) + linkNs(1) + linkNs(1));
     EXPECT_EQ(first.transferNs, linkNs(2) + linkNs(1));
     EXPECT_EQ(selection_.predicted, 2);

@@ -259,9 +259,6 @@ TEST(DenoiseOffload, IsRefusedWhereNoPagesAreChosen) {
     refusal(model, optionsOf("sparsed", {}, 9), "--device-kv");
     refusal(model, optionsOf("losa", {}, 0), "--device-kv 1");
     auto options = optionsOf("losa", {}, 9);
-    options.backend = Backend::Cuda;
-    refusal(model, options, "stays on the device");
-    options = optionsOf("losa", {}, 9);
     options.cachePolicy = "lru-s";
     refusal(model, options, "lru-s");
     const auto llada =

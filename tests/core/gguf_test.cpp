@@ -88,7 +88,7 @@ TEST(Gguf, WrongFilesAreRefusedInOneSentenceThatNamesFileAndThing) {
     const auto n32 = [](std::uint32_t value) { return GgufWriter::number(value); };
     const auto n64 = [](std::uint64_t value) { return GgufWriter::number(value); };
     const std::vector<Wrong> cases{
-        {"magic", [](auto& w) { w.magic = "GGML"; }, "no GGUF file"},
+        {"magic", [](auto& w) { w.magic = "GGML"; }, "not a GGUF file"},
         {"version 1", [](auto& w) { w.version = 1; }, "version 1"},
         {"version 9", [](auto& w) { w.version = 9; }, "version 9"},
         {"big-endian", [](auto& w) { w.version = 0x03000000; }, "big-endian"},
@@ -109,7 +109,7 @@ TEST(Gguf, WrongFilesAreRefusedInOneSentenceThatNamesFileAndThing) {
         {"odd alignment", [](auto& w) { w.put("general.alignment", 24u); }, "general.alignment is 24"},
         {"alignment of 0", [](auto& w) { w.put("general.alignment", 0u); }, "general.alignment is 0"},
         {"huge alignment", [](auto& w) { w.put("general.alignment", 1u << 31); }, "general.alignment"},
-        {"alignment as text", [](auto& w) { w.put("general.alignment", "32"); }, "'general.alignment' is no whole"},
+        {"alignment as text", [](auto& w) { w.put("general.alignment", "32"); }, "'general.alignment' is not a whole"},
         {"no dimensions", [](auto& w) { w.tensors[0].sizes.clear(); }, "'first' has 0 dimensions"},
         {"five dimensions", [](auto& w) { w.tensors[0].sizes.assign(5, 1); }, "'first' has 5 dimensions"},
         {"a size of 0",

@@ -90,7 +90,8 @@ TEST(HttpReader, RefusesWhatIsNoRequest) {
     EXPECT_EQ(statusOf(post("{}", "Content-Encoding: Identity\r\n")), 200);
 }
 
-/// Nobody waits for the end of headers that will never come, and the fault is the same however the bytes are cut.
+/// A fault is told at the byte that makes it one, before the end of the headers, and the same fault is told however the
+/// bytes are cut into pieces.
 TEST(HttpReader, TellsAFaultWithTheByteThatMakesItOne) {
     const struct {
         std::string fine, wrong; // nothing is wrong before the byte `wrong` has come

@@ -44,7 +44,7 @@ std::vector<Matrix> matrices() {
     return out;
 }
 
-/// Zeros take no room on the disk, and are weights like others to whoever reads them.
+/// Extends the file by zeros, which take no room on the disk and are valid weights.
 void extendWithZeros(const std::string& path, const std::string& header, std::uint64_t dataBytes) {
     std::ofstream(path, std::ios::binary) << header;
     fs::resize_file(path, header.size() + dataBytes);

@@ -192,9 +192,9 @@ std::vector<double> guessForLayerOne(const float* input, int position) {
     return guess;
 }
 
-// Layer 1's blocks of the first decode step, from its definition: its predecessor's input is the embedding, whatever
-// was attended, so keys, queries and input of a plain reading of the prompt say all. InfiniGen, in SparDA's grouped
-// form.
+// InfiniGen in SparDA's grouped form: layer 1's blocks in the first decode step, computed from the definition. The
+// input of layer 0 is the embedding, whatever was attended, so keys, queries and input of one reading of the prompt are
+// all that the computation needs.
 TEST(Infinigen, ChoosesLayerOnesBlocksByPartialProducts) {
     if (test::onCuda()) GTEST_SKIP() << "runs on the CPU backend";
     constexpr int kPrompt = 1700, kDims = 20, kWarmUp = 600, kBlock = 64;

@@ -167,6 +167,24 @@ TEST_F(WatchedModel, AScoreIsRefused) {
         [](const auto& model) { (void)scoreText(model, fullAttention(), test::randomPrompt(40, 1), 20, 10); });
 }
 
+/// A program that copies a file over another one cuts it first; if the copy is equal, the file soon looks as it did.
+TEST_F(WatchedModel, WeightsThatWereReadAsZerosForAMomentAreRefused) {
+    explainCutFiles();
+    TinyCheckpoint().writeTo(folder_.path());
+    const fs::path weights = folder_ / "model.safetensors";
+    const auto model = Model::load(folder_.path().string());
+    NullSink sink;
+    DecodeSession session(model, {test::randomPrompt(20, 1)}, fullAttention(), sink);
+    session.prefill();
+    const std::string bytes = textOfFile(weights);
+    fs::resize_file(weights, 0);
+    EXPECT_THAT(failureOf([&] { session.step(); }),
+                HasSubstr(weights.string() + " was cut short by another program while it was read"));
+    test::write(weights, bytes);
+    EXPECT_THAT(failureOf([&] { session.step(); }), HasSubstr("was cut short"));
+    EXPECT_THAT(failureOf([&] { session.end(RunStatus::Finished); }), HasSubstr("was cut short"));
+}
+
 TEST_F(WatchedModel, AServedRequestGetsNoToken) {
     struct Tokens final : serve::EngineObserver {
         void token(serve::RequestId, std::int32_t, int, std::int64_t, const StepRecord&) override { ++count; }

@@ -128,7 +128,7 @@ TEST(MethodEntry, ChoosesByWhatARecordedRunSaysOfItsHeads) {
     }
 }
 
-/// Names may stand where a benchmark or a command line chooses one; nothing decides by them.
+/// Only benchmarks and command lines may compare a method's name with a text, to choose a method.
 TEST(MethodEntry, NothingDecidesByAMethodsName) {
     const std::set<std::string> baselines{
         "ui/views/roofline/roofline_controls.cpp"}; // full attention, what others are shown beside

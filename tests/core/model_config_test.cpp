@@ -291,7 +291,7 @@ TEST(ModelConfig, ExpertsAreThoseOfTheLibrary) {
     using Layers = std::vector<bool>;
     EXPECT_EQ(read("glm4-lite", without({"mlp_layer_types"})).experts->layers, (Layers{false, true}));
     EXPECT_EQ(read("glm4-lite", with("first_k_dense_replace", 0)).experts->layers,
-              (Layers{false, true})); // not its key
+              (Layers{false, true})); // this family does not read the key
     EXPECT_EQ(read("deepseek3", with("mlp_layer_types", {"sparse", "sparse"})).experts->layers, (Layers{false, true}));
     EXPECT_FALSE(read("deepseek3", with("first_k_dense_replace", 2)).experts);
     EXPECT_FALSE(read("qwen3-moe", with("num_local_experts", 0)).experts);
@@ -341,11 +341,12 @@ TEST(ModelConfig, NotesKeysThatNobodyReadsAndCodeThatIsNotRun) {
     ASSERT_EQ(code.size(), 2u);
     EXPECT_THAT(code[0], HasSubstr("modeling_minicpm.MiniCPMForCausalLM"));
     EXPECT_THAT(code[1], HasSubstr("mup_denominator"));
-    const auto type = read("llama2-mha", with("model_type", "gpt2")).notes; // by which transformers would load GPT-2
+    // With this type transformers would load GPT-2.
+    const auto type = read("llama2-mha", with("model_type", "gpt2")).notes;
     ASSERT_EQ(type.size(), 1u);
     EXPECT_THAT(type[0], AllOf(HasSubstr("'gpt2'"), HasSubstr("computed as Llama")));
     EXPECT_TRUE(read("llama2-mha", with("model_type", nullptr)).notes.empty());
-    const auto own = read("minicpm4", with("model_type", "llama")).notes; // the class is none of the library's
+    const auto own = read("minicpm4", with("model_type", "llama")).notes; // transformers has no class of this name
     ASSERT_EQ(own.size(), 1u);
     EXPECT_THAT(own[0], HasSubstr("the model type 'llama'"));
 }
@@ -356,7 +357,7 @@ TEST(ModelConfig, NotesWhatNothingReadsOfSparseSettings) {
         json[section][key] = value;
         return ModelConfig::parse(json.dump(), "config.json").notes;
     };
-    EXPECT_THAT(notes("sparse_config", "topk", 12), testing::IsEmpty()); // as it is
+    EXPECT_THAT(notes("sparse_config", "topk", 12), testing::IsEmpty()); // the value that the file has already
     EXPECT_THAT(notes("sparse_config", "topkk", 4),
                 testing::ElementsAre("this program does not read these keys of sparse_config: topkk"));
     EXPECT_THAT(notes("sparse_config", "use_q_future_for_topk", true),

@@ -88,7 +88,7 @@ TEST_F(Products, OfADamagedOrForeignFileAreBuiltInAndSaySo) {
         EXPECT_EQ(loaded.remark.find('\n'), std::string::npos);
     };
     fs::resize_file(file, fs::file_size(file) / 2);
-    expectRemark("no JSON");
+    expectRemark("not a JSON object");
     ProductMachine other = machine;
     other.gpu += " of another kind";
     std::ofstream(file) << ProductTable::builtIn(other).with(measured().measured()).text();
@@ -97,7 +97,7 @@ TEST_F(Products, OfADamagedOrForeignFileAreBuiltInAndSaySo) {
     expectRemark("too large");
     fs::remove(file);
     fs::create_directory(file);
-    expectRemark("no file");
+    expectRemark("not a file");
 }
 
 TEST_F(Products, ThatCannotBeWrittenAreAnError) {

@@ -144,7 +144,7 @@ TEST_P(Serving, GivesEveryRequestWhatItHasAlone) {
     const auto enough = [&](int seed) { return seed >= schedules && (!offloads || seen.pauses > 0); };
     for (int seed = 0; seed < 8 && !enough(seed) && !HasFailure(); ++seed)
         serveRandomly(GetParam(), expected, offloads, std::uint64_t(seed), seen);
-    // The schedules did what they are for.
+    // The schedules shared iterations, cut prompts between and within layers, read chunks and cancelled requests.
     EXPECT_GE(seen.mostRows, 3);
     EXPECT_GT(seen.mixed, schedules);
     EXPECT_GE(seen.cutLayers, schedules / 4);
@@ -300,8 +300,8 @@ TEST(ServingEngine, TellsTheTimeBetweenIterationsAndWhoCameOrWentInIt) {
     EXPECT_GE(cameOrWent, 5 + 1) << "five arrived, and request 1 ended before request 2";
 }
 
-/// At a millionth of the processor's speed a second of work is a microsecond of the clock, and idle time stays what it
-/// is.
+/// The engine's clock counts a millionth of the processor's time, so that a second of work is a microsecond. Idle time
+/// is not scaled.
 TEST(ServingLoad, ItsClockRunsByTheSpeedOfTheProcessor) {
     EngineOptions options = plainOptions();
     Workload workload;
@@ -331,7 +331,7 @@ TEST(ServingEngine, RefusesWhatCanNeverRunAndNamesTheKnob) {
         }
         Endings endings;
         Engine engine(model(), options, endings);
-        engine.submit(requestOf(7, 40, 2)); // fits, and is not disturbed
+        engine.submit(requestOf(7, 40, 2)); // fits, and ends as if the other request were not there
         if (*knob != 0) engine.submit(requestOf(8, 40, 2));
         engine.submit(std::move(request));
         while (engine.requests() > 0 || endings.endings.empty()) engine.iterate();

@@ -38,9 +38,9 @@ Budget deviceOf(const SchedulerOptions& options, std::int64_t bytes) {
 TEST(Scheduler, DecodesFirstThenReadsRunningPromptsThenNewOnes) {
     Server server = serverOf({{"iteration_ms", "40"}, {"short_tokens", "0"}, {"long_prefills", "2"}});
     server.arrive(1, 10, 5);
-    server.step(); // 20 ms: the whole prompt
+    server.step(); // the whole prompt takes 20 ms
     server.arrive(2, 30, 5);
-    server.step(); // 30 of the 39 ms left: a layer
+    server.step(); // a layer takes 30 of the 39 ms that are left
     server.arrive(3, 4, 5);
     const IterationPlan& plan = server.step();
     EXPECT_THAT(idsOf(plan.decode), ElementsAre(1));

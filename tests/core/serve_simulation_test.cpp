@@ -351,8 +351,8 @@ TEST(Costs, AreReadAsTheyAreWrittenAndRefusedByName) {
     EXPECT_EQ(ServiceCosts::fromJson(R"({"link_gbps": {"calls": 3}, "offload_ms": {"calls": 4}})").offloadMs[0], 4)
         << "two objects may have the same key";
     const std::vector<std::pair<std::string, std::string>> wrong{
-        {"[]", "the costs are no JSON object"},
-        {"{", "the costs are no JSON"},
+        {"[]", "the costs are not a JSON object"},
+        {"{", "the costs are not JSON"},
         {R"({"plan_ms": 1e400})", "a number in them is too large"},
         {R"({"plan_mss": 1})", "plan_mss"},
         {R"({"plan_ms": -1})", "plan_ms"},
@@ -360,22 +360,22 @@ TEST(Costs, AreReadAsTheyAreWrittenAndRefusedByName) {
         {R"({"decode_ms": [[2, 1], [1, 1]]})", "ascend"},
         {R"({"lru_hits": [[1, 1.5]]})", "above 1"},
         {R"({"shape": {"layers": 0}})", "layers"},
-        {R"({"shape": {"layers": 1e300}})", "1e+300 is no whole number from 1 to 1e9"},
+        {R"({"shape": {"layers": 1e300}})", "1e+300 is not a whole number from 1 to 1e9"},
         {R"({"shape": {"heads": 2}})", "heads"},
         {R"({"overlap": 1})", "overlap"},
         {R"({"offload_ms": 1})", "offload_ms"},
         {R"({"offload_ms": {"copies": 1}})", "copies"},
         {R"({"offload_us_per_row": {"calls": -1}})", "calls"},
         {R"({"admit_ms": "1"})", "admit_ms"},
-        {R"({"version": 0})", "'version' of the costs: 0 is no whole number from 1"},
-        {R"({"version": 1.5})", "1.5 is no whole number"},
+        {R"({"version": 0})", "'version' of the costs: 0 is not a whole number from 1"},
+        {R"({"version": 1.5})", "1.5 is not a whole number"},
         {R"({"version": "2"})", "version"},
         {R"({"link_gbps": {"calls": 0}})", "calls"},
         {R"({"plan_ms": 1, "plan_ms": 2})", "'plan_ms' of the costs: it is given twice"},
         {R"({"shape": {"layers": 4, "hidden": 64, "layers": 4}})", "'layers' of the costs: it is given twice"},
-        {R"({"fitted": "plan_ms"})", "'fitted' of the costs: it is no list"},
-        {R"({"fitted": ["plan_ms", "plan"]})", "\"plan\" is no key"},
-        {R"({"fitted": [1]})", "1 is no key"}};
+        {R"({"fitted": "plan_ms"})", "'fitted' of the costs: it is not a list"},
+        {R"({"fitted": ["plan_ms", "plan"]})", "\"plan\" is not a key"},
+        {R"({"fitted": [1]})", "1 is not a key"}};
     for (const auto& [text, says] : wrong) {
         try {
             ServiceCosts::fromJson(text);

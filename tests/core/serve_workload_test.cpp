@@ -199,8 +199,8 @@ TEST(WorkloadFile, TakesMooncakesKeysAndNamesTheLineThatIsWrong) {
         {R"({"timestamp":"1","input_length":2,"output_length":3})", "timestamp"},
         {R"({"timestamp":1,"input_length":2})", "output_length"},
         {R"({"timestamp":1,"input_length":2,"output_length":3})", "before the line above"},
-        {"[]", "no JSON object"},
-        {"{", "no JSON object"}};
+        {"[]", "not a JSON object"},
+        {"{", "not a JSON object"}};
     for (const auto& [line, says] : wrong) {
         try {
             readWorkload(good + "\n" + line, "w.jsonl");

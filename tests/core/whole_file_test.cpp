@@ -84,7 +84,7 @@ TEST_F(WholeFileTest, GoesIntoAPipeAndLeavesItOne) {
     close(reader);
     EXPECT_TRUE(fs::is_fifo(path("pipe")));
     WholeFile whole(path("pipe"));
-    EXPECT_EQ(whole.appear(), "it is no regular file");
+    EXPECT_EQ(whole.appear(), "it is not a regular file");
     EXPECT_TRUE(fs::is_fifo(path("pipe")));
 }
 

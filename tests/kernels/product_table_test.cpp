@@ -144,9 +144,9 @@ TEST(ProductTable, RefusesTextsOfAnotherMachineAndDamagedOnes) {
     EXPECT_THAT(problem(text, {"Another GPU", 90, 130100}), HasSubstr("another GPU, \"A GPU\""));
     EXPECT_THAT(problem(text, {"A GPU", 80, 130100}), HasSubstr("another GPU"));
     EXPECT_THAT(problem(text, {"A GPU", 90, 130200}), HasSubstr("another cuBLASLt, 130100"));
-    EXPECT_THAT(problem("", withLibrary()), HasSubstr("no JSON"));
-    EXPECT_THAT(problem(text.substr(0, text.size() / 2), withLibrary()), HasSubstr("no JSON"));
-    EXPECT_THAT(problem("[]", withLibrary()), HasSubstr("no JSON object"));
+    EXPECT_THAT(problem("", withLibrary()), HasSubstr("not a JSON object"));
+    EXPECT_THAT(problem(text.substr(0, text.size() / 2), withLibrary()), HasSubstr("not a JSON object"));
+    EXPECT_THAT(problem("[]", withLibrary()), HasSubstr("not a JSON object"));
     EXPECT_THAT(problem(changed("\"products\": 1", "\"products\": 2"), withLibrary()), HasSubstr("another version"));
     EXPECT_THAT(problem(changed("lib3", "lib16"), withLibrary()), HasSubstr("a choice that is none"));
     EXPECT_THAT(problem(changed("lib3", "rows"), withLibrary()), HasSubstr("a choice that is none"))

@@ -110,7 +110,7 @@ TEST_F(HostileTrace, LosesNoRunToAConstraintThatReplaces) {
 
 TEST_F(HostileTrace, IsRefusedForRecordingWhereAViewStandsForATable) {
     change("DROP VIEW v_gauge; DROP TABLE gauge; CREATE VIEW gauge AS SELECT 1 AS id");
-    EXPECT_THAT(refusalOfRecording(), HasSubstr("its gauge is no ordinary table"));
+    EXPECT_THAT(refusalOfRecording(), HasSubstr("its gauge is not an ordinary table"));
 }
 
 /// As many bytes as a test can hold; then it fails like a full disk.

@@ -58,7 +58,8 @@ void recordForeign(const std::string& file, Knowledge knows = kSelectionsOnly, b
             layer.h2dBytes = layer.d2hBytes = layer.transferNs = layer.exposedNs = 0;
         }
         for (SelectionRecord& selection : step.selections) selection.hits = selection.misses = 0;
-        for (PackedBlock& block : step.blocks) block = block.withHit(true); // as who has nothing to say would leave it
+        // What an engine writes that does not know hits.
+        for (PackedBlock& block : step.blocks) block = block.withHit(true);
         store.addStep(step);
     }
     store.endRun(RunStatus::Finished, "");
@@ -292,7 +293,8 @@ TEST(PartlyKnownRun, WithoutTimesOfStepsIsNoRooflinePointAndSaysWhy) {
     test::Folder folder;
     const std::string file = (folder / "foreign.kvtrace").string();
     recordForeign(file, Knowledge::nothing().with(Known::Selections));
-    test::sql(file, "UPDATE step SET duration_ns = 0", SQLITE_OPEN_READWRITE); // as who took none leaves it
+    // What an engine writes that takes no times.
+    test::sql(file, "UPDATE step SET duration_ns = 0", SQLITE_OPEN_READWRITE);
     try {
         (void)measuredSteps(TraceReader(file), 1);
         FAIL() << "it was measured";

@@ -86,7 +86,7 @@ inline Markup parseMarkup(std::string_view text) {
         const bool alone = text[end] == '/';
         if (!alone) open.push_back(name);
         at = end + (alone ? 2 : 1);
-        // Script and style are taken as they are.
+        // The text of script and style holds no markup.
         if (!alone && (name == "script" || name == "style")) {
             const std::size_t close = text.find("</" + name + ">", at);
             if (close == std::string_view::npos) return fail("not closed");

@@ -220,7 +220,7 @@ TEST(MeasuredRun, AboveItsRoofSaysSo) {
     const TraceReader reader = sample("h200-nosa-8b.kvtrace");
     MeasuredRun run = measuredRun(reader, 1);
     EXPECT_FALSE(compare(run, *shapeOfRun(run.row), GpuTable().get("h200")).aboveRoof);
-    run.stepNs /= 14; // as when a small model is judged by the shape of a large one
+    run.stepNs /= 14; // so short a step follows when a small model is compared with the shape of a large one
     run.tokensPerSecond *= 14;
     const RunBesideFloor c = compare(run, *shapeOfRun(run.row), GpuTable().get("h200"));
     EXPECT_TRUE(c.aboveRoof);

@@ -169,7 +169,8 @@ TEST(Parting, FindsTheFirstSelectionThatDiffersAndTheMissingBlock) {
                 for (SelectionRecord& selection : step->selections)
                     if (selection.layer == kLayer && selection.kvHead == kHead) {
                         removed = step->blocks[selection.first + 1].id();
-                        // the block before it takes its number: ids ascend still, and one is gone
+                        // the block's id becomes the next free one below it: ids still ascend, and the recorded id is
+                        // gone
                         PackedBlock& word = step->blocks[selection.first + 1];
                         word = PackedBlock(step->blocks[selection.first].id() + 1 < removed ? removed - 1 : removed,
                                            word.origin(), word.hit());
@@ -185,7 +186,7 @@ TEST(Parting, FindsTheFirstSelectionThatDiffersAndTheMissingBlock) {
     EXPECT_EQ(parting.tokens.first->stepA, kAltered);
     EXPECT_EQ(parting.step, kAltered);
     EXPECT_EQ(parting.heads, shape.layers * shape.kvHeads);
-    if (parting.first) { // the neighbour was free
+    if (parting.first) { // an id below was free
         EXPECT_EQ(parting.first->step, kAltered);
         EXPECT_EQ(parting.first->layer, kLayer);
         EXPECT_EQ(parting.first->kvHead, kHead);

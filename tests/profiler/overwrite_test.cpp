@@ -1,4 +1,5 @@
-// Who writes a trace is left alone, and a run whose file went away says so.
+// A trace that somebody writes is not overwritten, and a recording whose file was deleted, replaced or truncated says
+// so.
 #include "base/error.h"
 #include "profiler/read/trace_reader.h"
 #include "profiler/record/recorder.h"
@@ -113,7 +114,7 @@ protected:
             generator.recordNext(recorder);
         }
         recorder.endRun(RunStatus::Finished, "");
-        recorder.flush(); // the trace is whole now, although its recorder still has it
+        recorder.flush(); // the trace is complete, and the recorder still has it open
         return recorder.health();
     }
 };

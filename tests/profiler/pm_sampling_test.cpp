@@ -64,7 +64,8 @@ TEST(PmTracks, CountWhatIsLostOnceAndForgetWhatMakesNoSense) {
     tracks.add(
         std::vector{sample(0, 100, 1, 0), sample(50, 150, 9, 0), sample(200, 200, 9, 0), sample(100, 200, 2, 0)});
     EXPECT_EQ(tracks.lost(), 2) << "one goes back in time, one has no length";
-    tracks.overflowed(); // the hardware says so, and then the hole is seen: the same samples
+    // The hardware reports an overflow, and the next sample shows the hole: the lost samples count once.
+    tracks.overflowed();
     tracks.add(std::vector{sample(400, 500, 4, 0)});
     EXPECT_EQ(tracks.lost(), 2 + 2);
     tracks.pause(); // between two runs nothing is missing
@@ -128,7 +129,7 @@ private:
 TEST(PmSampling, ReadsBesideTheRunAndTheRestAtItsEnd) {
     ScriptedSource::Script script;
     const std::int64_t soon = steadyNowNs() + 1'000'000'000; // after sampling began
-    script.waiting.push_back(sample(1000, soon, 77, 0));     // the hardware's first one reaches back
+    script.waiting.push_back(sample(1000, soon, 77, 0));     // the first sample began before sampling did
     for (int i = 0; i < 50; ++i) script.waiting.push_back(sample(soon + 100 * i, soon + 100 * i + 100, 10 + i, 0));
     PmSampling sampling(std::make_unique<ScriptedSource>(script), twoMetrics(), 100, std::chrono::milliseconds(1));
     ASSERT_EQ(sampling.begin(), "");

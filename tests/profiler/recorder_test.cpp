@@ -81,7 +81,8 @@ TEST_F(RecorderTest, KeepsSpansOfOtherSourcesInBothRunsOfAFile) {
     EXPECT_EQ(spans.rows[1], (std::vector<std::string>{"2", "9", "7", "stream 0", "kernel0", "98000", "598"}));
 }
 
-/// Steps of a recorder that says nothing about blocks, as the benchmark's: the token that is fed tells it.
+/// Of a recorder whose steps do not say whether they begin a block (the benchmark's), the position of the fed token
+/// tells it.
 TEST_F(RecorderTest, AStepBeginsABlockWhereOneOfItsSequencesDoes) {
     const RunShape shape{.layers = 1, .kvHeads = 1, .decodeSteps = 40, .blockSize = 16};
     for (const bool parts : {false, true}) { // the method selects tokens, of which a block has 16
@@ -497,7 +498,8 @@ TEST_F(RecorderTest, NumbersTheExtremesOfItsKeys) {
     EXPECT_THAT(recorder.health().error, HasSubstr("cannot be numbered"));
 }
 
-/// A commit that is being written can make a file grow again that was truncated meanwhile: its length tells nothing.
+/// SQLite may write a commit into a file that was truncated meanwhile and make it grow again, so that the file's length
+/// proves nothing.
 TEST_F(RecorderTest, AFileThatSqliteCallsDamagedWasTruncatedOrWrittenTo) {
     TraceStore store(file, false);
     const TraceStore::Loss damaged = store.lossBehind(Error(ErrorKind::BadInput, "the image is malformed"));

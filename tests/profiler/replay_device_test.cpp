@@ -227,7 +227,7 @@ int fewestMisses(const Random& run, std::size_t slots) {
                 missed += !held.contains(key) || asked.leave.contains(run.requestOf[key.first]);
             const std::size_t room = slots - asked.wanted.size();
             for (unsigned keep = 0; keep < 1u << others.size(); ++keep) {
-                // Who keeps less than there is room for has no fewer misses.
+                // A choice that keeps fewer blocks than there is room for has at least as many misses.
                 if (std::size_t(std::popcount(keep)) != std::min(room, others.size())) continue;
                 std::set<Key> next = asked.wanted;
                 for (std::size_t i = 0; i < others.size(); ++i)

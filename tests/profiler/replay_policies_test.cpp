@@ -138,7 +138,7 @@ TEST(Replay, NoPolicyBeatsBeladyAndSpaceDoesNotHurtLruAndBelady) {
     }
 }
 
-/// One block per request: what each policy does is then the textbook's.
+/// Requests of one block each, for which textbooks say what a policy does.
 std::vector<int> missedRequests(const std::string& policy, int slots, const std::vector<std::int32_t>& blocks) {
     History history;
     for (const std::int32_t block : blocks) history.push_back({block});

@@ -88,7 +88,7 @@ TEST(Replay, ASharedPoolIsOneCacheForTheBlocksOfAllSequences) {
 
 TEST(Replay, ASequenceThatMissesAStepReturnsToASharedPool) {
     SelectionTrace trace = traceOf({{{0, 1}, {0, 2}, {0, 2}, {1, 2}}, {{0}, {0}}});
-    trace.pools[1].steps = {0, 3}; // not in steps 1 and 2
+    trace.pools[1].steps = {0, 3}; // the second sequence has no request in steps 1 and 2
     const SelectionTrace shared = withSharedPools(trace);
     const BlockVisits& visits = shared.pools[0].visits;
     const auto blocks = [](std::span<const BlockVisits::Entry> entries) {

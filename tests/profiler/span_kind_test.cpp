@@ -50,7 +50,7 @@ TEST(SpanKind, CountsTheSameNameOnTheSameTrackInDecodeSteps) {
     EXPECT_EQ(kind->longestNs, 200);
     EXPECT_FALSE(kindOfSpan(index, refOf(index, lane, 0))) << "one prefill has nothing to be compared with";
     EXPECT_FALSE(kindOfSpan(index, refOf(index, lane, 201))) << "the only rope";
-    EXPECT_FALSE(kindOfSpan(index, refOf(index, lane, 150), 100)) << "more than may be looked at";
+    EXPECT_FALSE(kindOfSpan(index, refOf(index, lane, 150), {}, 100)) << "more than may be looked at";
 }
 
 TEST(SpanKind, FewSpansHaveTheLongestAtTheirEdge) {

@@ -216,11 +216,11 @@ TEST_F(TraceEventImport, RefusesWithOneSentence) {
     EXPECT_THAT(refusal(R"({"model":"llama","layers":[1,2]})"), HasSubstr("no list of trace events"));
     EXPECT_THAT(refusal(R"([{"ph":"X","pid":1,"ts":0,"dur)"), HasSubstr("cut short"));
     EXPECT_THAT(refusal(R"({"traceEvents":[{"ph":"X","ts":0,"dur":1,"name":"a"})"), HasSubstr("cut short"));
-    EXPECT_THAT(refusal(R"([{"ph":"X","ts":0 "dur":1}])"), HasSubstr("no readable JSON"));
-    EXPECT_THAT(refusal("[{\"ph\":\"X\",\"ts\":0,\"name\":\"\xff\xfe\"}]"), HasSubstr("no readable JSON"));
+    EXPECT_THAT(refusal(R"([{"ph":"X","ts":0 "dur":1}])"), HasSubstr("not readable as JSON"));
+    EXPECT_THAT(refusal("[{\"ph\":\"X\",\"ts\":0,\"name\":\"\xff\xfe\"}]"), HasSubstr("not readable as JSON"));
     EXPECT_THAT(refusal(R"([{"ph":"X","ts":1e999,"name":"a"}])"), HasSubstr("beyond all bounds"));
     EXPECT_THAT(refusal("[" + std::string(100'000, '[')), HasSubstr("nests brackets"));
-    EXPECT_THAT(refusal(R"([{"ph":"X","ts":0,"args":)" + std::string(100'000, '{')), HasSubstr("no readable JSON"));
+    EXPECT_THAT(refusal(R"([{"ph":"X","ts":0,"args":)" + std::string(100'000, '{')), HasSubstr("not readable as JSON"));
     EXPECT_THAT(refusal("plain text"), HasSubstr("no format that can be imported"));
     EXPECT_THAT(refusal("\x1f\x8b\x08 broken"), testing::AnyOf(HasSubstr("gzip"), HasSubstr("zlib")));
 }

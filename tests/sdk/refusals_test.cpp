@@ -36,7 +36,7 @@ TEST_F(SdkRefusals, NullAndOddArguments) {
     const kvtrace_run_info info = runOf(0);
     expect(kvtrace_run_begin(writer, &info, &run), KVTRACE_STATE, "end it before another one begins");
     expect(kvtrace_step_begin(writer, KVTRACE_DECODE, 1, KVTRACE_NOW, &other), KVTRACE_CLOSED,
-           "this is no run, but a writer");
+           "this is not a run, but a writer");
     expect(kvtrace_flush(12345, 10), KVTRACE_CLOSED, "no handle at all");
     expect(kvtrace_run_end(run, 9, nullptr), KVTRACE_INVALID, "KVTRACE_FINISHED");
 }

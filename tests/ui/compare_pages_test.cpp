@@ -178,7 +178,7 @@ TEST_F(ComparePagesTest, OverlapPlotsTheJaccardOfEveryRunAgainstA) {
     ASSERT_TRUE(idle());
     ASSERT_TRUE(workspace.compare());
     EXPECT_EQ(workspace.compare()->key, keyC) << "the next one becomes B";
-    EXPECT_TRUE(plot().emptyText().contains(QStringLiteral("cannot be laid over each other")));
+    EXPECT_TRUE(plot().emptyText().contains(QStringLiteral("cannot be compared")));
 }
 
 TEST_F(ComparePagesTest, OverlapNeedsTheBlocks) {

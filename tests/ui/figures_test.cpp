@@ -199,7 +199,7 @@ TEST_F(Figures, AnswersStandWithTheirIntervals) {
     EXPECT_NEAR(series(data.panels[1], "LoSA").y[0], 1.6, 1e-9) << "densities stand in the order of budgets";
     EXPECT_NE(data.note.find("at least 200 prompts"), std::string::npos);
     std::ofstream(path("broken.json")) << R"({"rows": [{"task": "keys4", "pace": "slow"}]})";
-    EXPECT_NE(test::failureOf([&] { make("quality", {"broken.json"}); }).find("lacks what a cell has"),
+    EXPECT_NE(test::failureOf([&] { make("quality", {"broken.json"}); }).find("a row is not complete"),
               std::string::npos);
 }
 
@@ -315,7 +315,7 @@ TEST_F(Figures, DialogMayBeClosedWhileItReads) {
     auto* dialog = new FigureDialog({QString::fromStdString(trace("nosa"))});
     delete dialog;
     QThreadPool::globalInstance()->waitForDone();
-    QCoreApplication::processEvents(); // the late answer finds nobody
+    QCoreApplication::processEvents(); // the answer comes after the dialog is gone
     auto* empty = new FigureDialog({QString::fromStdString(path("absent.kvtrace"))});
     auto* status = empty->findChild<QLabel*>("figureStatus");
     EXPECT_TRUE(QTest::qWaitFor([&] { return status->text().contains("absent.kvtrace"); }, 20'000));

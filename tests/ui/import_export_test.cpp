@@ -96,7 +96,7 @@ TEST_F(ImportExportTest, DroppedFilesOfAnyKindOpenOrSayWhyNot) {
     ASSERT_NE(imported, workspace.runs().end());
     EXPECT_EQ(imported->key.path, json) << "it goes by its own name, not by that of its conversion";
 
-    // Views of steps teach what is missing, in each theme, and export that as well.
+    // A view that needs steps says what the trace lacks, in each theme, and its picture says it too.
     workspace.setCurrent(imported->key);
     for (const ViewEntry& entry : views()) {
         window->showView(QLatin1String(entry.id));
@@ -253,7 +253,8 @@ TEST_P(ViewExport, HasTheSizeScaleAndThemeThatWereChosen) {
     }
     EXPECT_TRUE(until([&] { return !previewed.isEmpty(); }));
     EXPECT_FALSE(dialog->save(folder.filePath("no/such/folder/x.png")));
-    EXPECT_TRUE(dialog->findChild<QLabel*>("exportStatus")->text().contains("could not be written"));
+    EXPECT_TRUE(
+        dialog->findChild<QLabel*>("exportStatus")->text().contains("could not be written: No such file or directory"));
     delete dialog;
 }
 

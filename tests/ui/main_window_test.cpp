@@ -226,7 +226,8 @@ TEST_F(MainWindowTest, ThreeWindowsRecordAtOnceAndOneComparesThemMeanwhile) {
         fill(*windows.back(), 200, 5000);
         ended.push_back(std::make_unique<QSignalSpy>(&windows.back()->controller(), &SessionController::finished));
     }
-    for (const auto& window : windows) window->action("run")->trigger(); // within one second
+    // So that the traces' names would have the same second.
+    for (const auto& window : windows) window->action("run")->trigger();
     const auto pathOf = [&](int i) {
         const OpenRun* run = windows[std::size_t(i)]->workspace().current();
         return run ? run->key.path : QString();
@@ -589,6 +590,24 @@ TEST_F(MainWindowTest, TheHelpKeepsTheKeysAndGivesTheFocusBack) {
     window->action("shortcuts")->trigger(); // F1 again
     EXPECT_FALSE(window->help().isVisible());
     EXPECT_EQ(window->focusWidget(), kind);
+}
+
+TEST_F(MainWindowTest, ASessionsEndIsSaidUntilAnotherRunIsShown) {
+    const QString path = folder.filePath("small.kvtrace");
+    recordSmallTrace(path);
+    const auto window = makeWindow();
+    ASSERT_TRUE(ready(*window)) << window->form().problem().toStdString();
+    fill(*window, 200, 3);
+    QTest::mouseClick(window->form().findChild<QPushButton*>("runButton"), Qt::LeftButton);
+    ASSERT_TRUE(until([&] { return status(*window) == QStringLiteral("The session finished."); }))
+        << status(*window).toStdString();
+    Workspace& workspace = window->workspace();
+    ASSERT_TRUE(until([&] { return workspace.current() && workspace.idle(); }));
+    EXPECT_EQ(status(*window), QStringLiteral("The session finished."));
+    const RunKey own = workspace.current()->key;
+    window->openFiles({path});
+    ASSERT_TRUE(until([&] { return !(workspace.current()->key == own) && workspace.idle(); }));
+    EXPECT_EQ(status(*window), QString()) << "it is not about this run";
 }
 
 TEST_F(MainWindowTest, ViewShortcutsSwitchTabs) {

@@ -166,7 +166,7 @@ TEST_F(MenusTest, EveryViewCopiesAndZoomsFromItsMenu) {
         if (trigger("Reset zoom")) ADD_FAILURE() << entry.id << " was not zoomed";
         plot->canvas().setFocus();
         for (int i = 0; i < 3; ++i) QTest::keyClick(&plot->canvas(), Qt::Key_Plus);
-        if (!plot->canvas().isZoomed()) continue; // it shows as little as it can
+        if (!plot->canvas().isZoomed()) continue; // the plot cannot be zoomed further
         EXPECT_TRUE(trigger("Undo zoom")) << entry.id;
         EXPECT_FALSE(plot->canvas().isZoomed()) << entry.id;
         EXPECT_TRUE(trigger("Redo zoom")) << entry.id;

@@ -7,6 +7,7 @@
 #include "tests/support/places.h"
 #include "tests/ui/window_fixture.h"
 
+#include "profiler/read/serving.h"
 #include "profiler/read/step_kind.h"
 #include "profiler/read/summary.h"
 #include "ui/models/format.h"
@@ -139,6 +140,23 @@ TEST_F(NothingFalse, IsSaidOfARunWhoseHitsAreNotKnown) {
             << name << '\n'
             << said(*window).toStdString();
     }
+}
+
+TEST_F(NothingFalse, IsSaidOfAnIterationThatReadAPrompt) {
+    const QString path = folder.filePath(QStringLiteral("served.kvtrace"));
+    synthetic::recordServing(path.toStdString(), 12, true, RunStatus::Finished, true);
+    const auto window = makeWindow();
+    open(*window, path);
+    window->workspace().setCursor({.step = 0}); // the first prompt takes two iterations
+    settle(*window);
+    const std::vector<MemberRow> members = readMembers(TraceReader(path.toStdString()), 1, 0);
+    ASSERT_EQ(members.size(), 1U);
+    ASSERT_TRUE(members[0].prefill);
+    const QString text = textsOf(&window->inspector()).join(QLatin1Char('\n'));
+    EXPECT_TRUE(text.contains(
+        QStringLiteral("Iteration 0 read %1 tokens of request 0's prompt and decoded nothing").arg(members[0].tokens)))
+        << text.toStdString();
+    EXPECT_FALSE(text.contains(QStringLiteral("not recorded"))) << text.toStdString();
 }
 
 TEST_F(NothingFalse, IsSaidOfARunThatDenoises) {
@@ -370,7 +388,7 @@ TEST_F(NothingFalse, AWindowMayCloseWhileItsReportIsWritten) {
     auto* process = window->findChild<QProcess*>();
     ASSERT_NE(process, nullptr);
     ASSERT_TRUE(until([&] { return process->state() == QProcess::Running; }));
-    window.reset(); // ends the process, and tells nobody who is gone
+    window.reset(); // closing the window ends the report's process, and its end calls no object that is gone
 }
 
 TEST_F(NothingFalse, AnInsightSaysWhatItCountsAndDrawsNoEmptyAxes) {
@@ -578,7 +596,7 @@ TEST_F(NothingFalse, ARunOfAServerIsShownAsOne) {
         }
         window->saveSession();
     }
-    const auto next = makeWindow(false); // who has chosen a view finds that one
+    const auto next = makeWindow(false); // the next window shows the view that was chosen last
     ASSERT_TRUE(until([&] { return next->workspace().current() && next->workspace().idle(); }));
     settle(*next);
     ASSERT_NE(next->currentView(), nullptr);

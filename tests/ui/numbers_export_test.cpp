@@ -65,8 +65,8 @@ TEST_F(NumbersExportTest, TheGuiThreadServesEventsBetweenAnyTwoParts) {
             sink.add("part\n");
             for (int part = 0; part < parts && !starved; ++part) {
                 const int before = served;
-                for (int turns = 0; served == before; ++turns) { // until the window has answered something
-                    if (turns > 20'000) starved = true;          // twenty seconds: it hangs
+                for (int turns = 0; served == before; ++turns) { // waits until the window has handled an event
+                    if (turns > 20'000) starved = true;          // the window has hung for twenty seconds
                     if (starved) break;
                     std::this_thread::sleep_for(1ms);
                 }

@@ -54,8 +54,8 @@ protected:
             open(recorded("b.kvtrace", {.layers = 8, .decodeSteps = 60, .queryAware = 2, .seed = 6}));
             other = workspace.current()->key;
         }
-        // What is denoised comes more slowly than tokens one by one, and the selections stay within it for so many
-        // steps.
+        // Denoising writes tokens more slowly than decoding: in 54 steps the selections stay within the tokens that are
+        // there.
         const synthetic::RunShape shape{.layers = 8, .decodeSteps = shown.run == Shown::Decoded ? 60 : 54, .seed = 5};
         if (shown.run == Shown::Decoded)
             recorded("a.kvtrace", shape);

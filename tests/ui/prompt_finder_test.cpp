@@ -311,7 +311,7 @@ TEST_F(PromptFinderWindow, CtrlFLeadsToTheField) {
     auto* field = qobject_cast<QLineEdit*>(window->focusWidget());
     ASSERT_NE(field, nullptr);
     EXPECT_EQ(field->placeholderText(), QStringLiteral("Find text"));
-    QTest::keyClicks(field, "P69"); // the last token; blocks hold 64
+    QTest::keyClicks(field, "P69"); // P69 is the last token and lies in block 1, as blocks hold 64 tokens
     settle(*window);
     QTest::keyClick(field, Qt::Key_Return);
     EXPECT_EQ(window->workspace().cursor().block, 1);

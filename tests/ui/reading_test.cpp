@@ -110,7 +110,7 @@ TEST_F(Reading, NumbersOfAFirstLookAreNotExportedAndTheReasonIsSaid) {
         LoadingStrip* reading = strip();
         const auto* bar = reading->findChild<QProgressBar*>();
         const auto stop = QObject::connect(bar, &QProgressBar::valueChanged, reading, [reading](int steps) {
-            if (steps > 0) emit reading->stopped(); // after the glance, with all of one run
+            if (steps > 0) emit reading->stopped(); // stops when the whole first run has been read
         });
         held->release();
         const auto refusal = [&]() -> std::string {

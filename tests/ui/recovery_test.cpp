@@ -248,7 +248,7 @@ TEST_F(RecoveryTest, TheEndOfTheProgramEndsASessionAsStopDoes) {
     EXPECT_TRUE(until([&] { return openFiles(*next) == QStringList{path}; })) << "it is there again";
 }
 
-/// As the session manager does before a log-out. No such manager runs here, and nobody looks at it.
+/// Asks the program to save as Qt does when a session manager announces a log-out. No session manager runs here.
 void askToSave() {
     void* arguments[] = {nullptr, nullptr};
     QMetaObject::activate(qApp, QMetaMethod::fromSignal(&QGuiApplication::commitDataRequest).methodIndex(), arguments);

@@ -200,7 +200,7 @@ TEST_F(RooflineViewTest, TakesOverTheRunUntilAControlIsTouched) {
     EXPECT_EQ(child<QComboBox>("shape").currentText(), QStringLiteral("nosa-tiny (of the run)"));
 }
 
-/// The window said it in red above every view.
+/// The window showed the missing point as a failure, in red above every view.
 TEST_F(RooflineViewTest, ARunOfAServerHasNoPointWhichIsNoFailure) {
     QSignalSpy failed(&workspace, &Workspace::failed);
     open(sample("h200-serving.kvtrace"));
@@ -447,7 +447,7 @@ TEST_F(RooflineViewTest, PartsOfRunsAreReadOneAfterTheOtherAndCanBeStopped) {
     EXPECT_FALSE(feed.loading());
     EXPECT_EQ(feed.total(), 0) << "nothing is waited for";
 
-    feed.pause(); // of nothing
+    feed.pause(); // nothing is being read
     EXPECT_FALSE(feed.paused());
     feed.add(a, measuredSteps(TraceReader(a.path.toStdString()), 1));
     workspace.close(a);

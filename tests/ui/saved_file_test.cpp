@@ -53,12 +53,21 @@ TEST(SavedFile, APictureOfEveryFormatSaysThatItFoundNoRoom) {
             testing::internal::CaptureStderr(); // libpng would print a line of its own
             const FullDisk full(rlim_t(before.size() - 1000));
             EXPECT_FALSE(paintToFile(path, picture, paint)) << name;
+            EXPECT_EQ(saveFailure(), QStringLiteral("File too large")) << name;
             EXPECT_EQ(testing::internal::GetCapturedStderr(), "") << name;
         }
         const QByteArray after = contentOf(path);
         EXPECT_TRUE(after == before) << name << ": the picture that was there stays; it had " << before.size()
                                      << " bytes and now has " << after.size();
     }
+}
+
+/// Its bytes are all in the buffer of the file when it ends.
+TEST(SavedFile, AShortDocumentSaysWhyItFoundNoRoom) {
+    const QTemporaryDir folder;
+    const FullDisk full(1000);
+    EXPECT_FALSE(saveBytes(QByteArray(3000, 'x'), folder.filePath(QStringLiteral("a.json"))));
+    EXPECT_EQ(saveFailure(), QStringLiteral("File too large"));
 }
 
 /// A page of one large picture: QPdfWriter gives it to the file in one piece, of which a part finds room.

@@ -19,7 +19,8 @@ protected:
 };
 
 TEST_F(SelectionViewTest, ColoursSelectedBlocksByOriginAndLeavesTheOthersEmpty) {
-    open(recorded("a.kvtrace", {.promptTokens = 208})); // the line at its end lies between two blocks
+    // 208 tokens end with a block, so that the line at the prompt's end crosses no cell.
+    open(recorded("a.kvtrace", {.promptTokens = 208}));
     show("selection");
     child<QComboBox>("colouring").setCurrentIndex(1); // origin only
     int checked = 0;

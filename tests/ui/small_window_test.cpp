@@ -1,7 +1,11 @@
 // The window on a small screen, such as a laptop's at 200 %: 900 x 600 logical pixels are enough for everything.
+#include "tests/profiler/synthetic_serving.h" // before any Qt header: its member `slots` is a macro there
+
 #include "tests/ui/window_fixture.h"
 
+#include "ui/plots/plot_canvas.h"
 #include "ui/session/session_controller.h"
+#include "ui/widgets/comparison_table.h"
 #include "ui/widgets/filter_bar.h"
 #include "ui/widgets/session_form.h"
 #include "ui/widgets/token_strip.h"
@@ -42,7 +46,67 @@ protected:
             if (child->isVisible() && !child->isWindow()) found << collisions(*child);
         return found;
     }
+    /// px of the view in front that lie below the edge of its place.
+    static int outOfSight(const MainWindow& window) {
+        for (const QWidget* at = window.currentView(); at != nullptr; at = at->parentWidget())
+            if (const auto* page = qobject_cast<const QScrollArea*>(at)) return page->verticalScrollBar()->maximum();
+        ADD_FAILURE() << "the view stands in no page";
+        return 0;
+    }
 };
+
+TEST_F(SmallWindow, ShowsAllStripsOfAServer) {
+    const QString path = folder.filePath(QStringLiteral("served.kvtrace"));
+    synthetic::recordServing(path.toStdString());
+    const auto window = makeWindow();
+    window->openFiles({path});
+    ASSERT_TRUE(until([&] { return window->workspace().current() && isSettled(window->workspace()); }));
+    window->showView(QStringLiteral("serving"));
+    settle(*window);
+    auto* plot = window->currentView()->findChild<PlotCanvas*>();
+    ASSERT_NE(plot, nullptr);
+    ASSERT_EQ(plot->panels().size(), 5U);
+    window->workspace().setCursor({.step = 5});
+    settle(*window);
+    EXPECT_TRUE(window->currentView()->findChild<QLabel*>(QStringLiteral("chosenIteration"))->isVisible());
+    const int roomy = plot->panels()[2]->height();
+    for (const QSize size : {QSize(1024, 700), QSize(960, 600)}) {
+        window->resize(size);
+        settle(*window);
+        EXPECT_EQ(outOfSight(*window), 0) << size.width() << " x " << size.height();
+        for (const QCPAxisRect* panel : plot->panels()) EXPECT_GE(panel->height(), 20) << size.width();
+    }
+    window->resize(1600, 1000);
+    settle(*window);
+    EXPECT_EQ(plot->panels()[2]->height(), roomy) << "and the strips are as high again";
+}
+
+TEST_F(SmallWindow, ComparesThreeRunsInOnePlace) {
+    const auto window = makeWindow();
+    QStringList paths;
+    for (const char* name : {"NOSA on nosa-tiny", "InfLLM-V2 on nosa-tiny", "Full attention on nosa-tiny"}) {
+        paths << folder.filePath(QStringLiteral("%1.kvtrace").arg(paths.size()));
+        recordSmallTrace(paths.back(), {.decodeSteps = 60, .name = name, .stepNs = 2'000'000 + 100'000 * paths.size()});
+    }
+    window->openFiles(paths);
+    Workspace& workspace = window->workspace();
+    ASSERT_TRUE(until([&] { return workspace.runs().size() == 3 && isSettled(workspace); }));
+    for (const OpenRun& run : workspace.runs())
+        if (!(run.key == workspace.current()->key)) workspace.setCompared(run.key, true);
+    window->showView(QStringLiteral("compare"));
+    settle(*window);
+    const auto* table = window->currentView()->findChild<ComparisonTable*>(QStringLiteral("keyNumbers"));
+    ASSERT_TRUE(table != nullptr && until([&] { return table->isVisible() && table->rowCount() >= 10; }));
+    const int row = table->rowHeight(0), roomy = table->height();
+    EXPECT_GE(table->viewport()->height(), 10 * row);
+    window->resize(1024, 700);
+    settle(*window);
+    EXPECT_EQ(outOfSight(*window), 0);
+    EXPECT_GE(table->viewport()->height(), 3 * row) << "the other rows are scrolled to";
+    window->resize(1600, 1000);
+    settle(*window);
+    EXPECT_EQ(table->height(), roomy);
+}
 
 TEST_F(SmallWindow, BecomesAsSmallAsItIsAskedTo) {
     const auto window = windowOnTrace();
@@ -340,11 +404,11 @@ TEST_F(Panels, GoAwayAndComeBackAsTheyWere) {
     EXPECT_FALSE(window->findChild<FilterBar*>()->isVisible());
     EXPECT_GE(window->centralWidget()->width(), window->width() - 4);
     EXPECT_TRUE(window->currentView()->isAncestorOf(window->focusWidget())) << "its keys work at once";
-    window->resize(1400, 900); // which gives nothing back by itself
+    window->resize(1400, 900); // a larger window brings no panels back while they are hidden
     settle(*window);
     EXPECT_FALSE(dock(*window, "inspectorDock").isVisible());
     window->resize(1600, 1000);
-    window->saveSession(); // what is remembered is the layout with the panels
+    window->saveSession(); // the saved layout is the one with the panels
     QTest::keySequence(window.get(), QKeySequence("F11"));
     settle(*window);
     for (const char* name : {"sessionDock", "tokensDock", "inspectorDock"})

@@ -42,7 +42,7 @@ TEST(SvgFile, HoldsHostileTextAsText) {
         EXPECT_FALSE(QString::fromUtf8(svg.document()).contains(c)) << int(c.unicode());
 }
 
-/// They would turn round the picture's own words beside them.
+/// Unescaped, these characters would reverse the words of the picture beside them.
 TEST(SvgFile, ShowsControlsOfWritingDirection) {
     const QString turned = QStringLiteral("a") + QChar(0x202e) + QStringLiteral("b");
     SvgFile svg({200, 100}, 96, turned, turned);

@@ -1,6 +1,8 @@
 // The dialog that tunes: it predicts and runs, shows both beside each other, can be cancelled, and runs its choice.
 #include "tests/ui/window_fixture.h"
 
+#include "core/select/method.h"
+#include "ui/frame/empty_page.h"
 #include "ui/plots/plot_canvas.h"
 #include "ui/widgets/session_form.h"
 #include "ui/widgets/tune_dialog.h"
@@ -54,7 +56,15 @@ TEST_F(TuneDialogTest, ShowsPredictedBesideMeasuredAndRunsTheChoice) {
     EXPECT_EQ(std::size_t(table->rowCount()), result.rows.size());
     EXPECT_EQ(table->currentRow(), int(*result.recommended)) << "the choice is chosen";
     const TuneRow& row = result.rows[*result.recommended];
-    EXPECT_EQ(table->item(table->currentRow(), 1)->text(), QString::fromStdString(row.candidate.name()));
+    const QString title = table->item(table->currentRow(), 1)->text();
+    EXPECT_TRUE(title.startsWith(QString::fromStdString(methodTitle(row.candidate.method)))) << title.toStdString();
+    for (int i = 0; i < table->rowCount(); ++i)
+        for (const char* raw : {"=", "_"}) EXPECT_FALSE(table->item(i, 1)->text().contains(QLatin1String(raw))) << i;
+    EXPECT_TRUE(table->item(table->currentRow(), 1)
+                    ->toolTip()
+                    .contains(QString::fromStdString(row.candidate.name()).toHtmlEscaped()))
+        << "the command line's words";
+    EXPECT_TRUE(dialog->findChild<QLabel*>("tuneVerdict")->text().contains(title));
     EXPECT_EQ(table->item(table->currentRow(), 4)->text(), QString::number(row.predicted.stepNs / 1e6, 'f', 3));
     EXPECT_EQ(table->item(table->currentRow(), 5)->text(), QString::number(row.measured->sums.stepNs() / 1e6, 'f', 3));
     auto* plot = dialog->findChild<PlotCanvas*>("tunePlot");
@@ -76,6 +86,20 @@ TEST_F(TuneDialogTest, ShowsPredictedBesideMeasuredAndRunsTheChoice) {
     trigger(*window, "stop");
 }
 
+TEST_F(TuneDialogTest, BeforeARunItSaysWhatItWillDoInPlaceOfEmptyAxes) {
+    const auto window = makeWindow();
+    trigger(*window, "tune"); // before the model is loaded
+    auto* dialog = window->findChild<TuneDialog*>();
+    ASSERT_NE(dialog, nullptr);
+    EXPECT_FALSE(dialog->findChild<PlotCanvas*>("tunePlot")->isVisible());
+    EXPECT_FALSE(dialog->findChild<QTableWidget*>("tuneTable")->isVisible());
+    const auto* page = dialog->findChild<EmptyPage*>();
+    ASSERT_NE(page, nullptr);
+    EXPECT_TRUE(page->isVisible());
+    EXPECT_TRUE(page->text().contains("Nothing is recommended that was not run")) << page->text().toStdString();
+    EXPECT_TRUE(until([&] { return idle(*dialog); })) << "it gets the model as soon as it is loaded";
+}
+
 TEST_F(TuneDialogTest, CancelKeepsWhatWasMeasuredAndMistakesAreSaid) {
     const auto window = makeWindow();
     TuneDialog* dialog = open(*window);
@@ -88,10 +112,10 @@ TEST_F(TuneDialogTest, CancelKeepsWhatWasMeasuredAndMistakesAreSaid) {
             if (label->isVisible() && label->text().contains(part)) return true;
         return false;
     };
-    EXPECT_TRUE(said("'many' is no number of tokens"));
+    EXPECT_TRUE(said("'many' is not a number of tokens"));
     dialog->findChild<QLineEdit*>("tuneBudgets")->setText("256,,320");
     button(*dialog, "tuneStart")->click();
-    EXPECT_TRUE(said("'' is no number of tokens")) << "an empty value is not skipped";
+    EXPECT_TRUE(said("'' is not a number of tokens")) << "an empty value is not skipped";
     dialog->findChild<QLineEdit*>("tuneBudgets")->setText("256");
     dialog->findChild<QLineEdit*>("tuneMethods")->setText("magic");
     button(*dialog, "tuneStart")->click();

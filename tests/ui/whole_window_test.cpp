@@ -1,8 +1,12 @@
 // Nothing false in the whole window: whatever was shown before, its views, tool bar, inspector and tokens say what
 // those of a fresh window say, which has never shown anything else.
+// KVSCOPE_PICTURES_SEED: another order; KVSCOPE_PICTURES_MOVES: so many openings instead of 18.
+#include "profiler/merge/merge.h"
 #include "profiler/record/recorder.h"
 #include "tests/profiler/sql_rows.h"
+#include "tests/profiler/synthetic_denoise.h"
 #include "tests/profiler/synthetic_run.h" // before any Qt header: its member `slots` is a macro there
+#include "tests/profiler/synthetic_serving.h"
 #include "tests/support/places.h"
 #include "tests/ui/window_fixture.h"
 
@@ -41,9 +45,21 @@ protected:
         test::sql(path.toStdString(), statement, SQLITE_OPEN_READWRITE);
         return path;
     }
+    /// Two ranks of one model in one trace, each a run.
+    QString twoRanks() const {
+        std::vector<std::string> ranks;
+        for (const char* rank : {"0", "1"}) {
+            const QString path = synthetic(rank, {.layers = 2, .decodeSteps = 10, .seed = std::uint64_t(rank[0])});
+            const std::string facts = "(1, 'group', 'job'), (1, 'world', '2'), (1, 'rank', '" + std::string(rank);
+            edited(path, ("INSERT OR REPLACE INTO run_meta VALUES " + facts + "')").c_str());
+            ranks.push_back(path.toStdString());
+        }
+        mergeTraces(ranks, file("ranks").toStdString(), false);
+        return file("ranks");
+    }
     /// Runs that have nothing in common: a sparse one, full attention, pauses between steps, a real GPU's, hits that
-    /// are not known, rows that break rules.
-    QStringList sixTraces() const {
+    /// are not known, rows that break rules, a server's, a model's that denoises, ranks of one model.
+    QStringList traces() const {
         QStringList paths;
         paths << synthetic("sparse", {.layers = 3, .decodeSteps = 24, .oracle = true});
         paths << synthetic("dense", {.layers = 2, .denseLayers = 2, .decodeSteps = 15, .method = "full"});
@@ -55,6 +71,12 @@ protected:
                         R"(UPDATE run_meta SET value = '["selections","step_times"]' WHERE key = 'knows')");
         paths << edited(synthetic("broken", {.layers = 4, .decodeSteps = 18, .seed = 4}),
                         "UPDATE selection SET hits = hits + 1 WHERE id >> 30 = (1 << 25 | 4)");
+        paths << file("served");
+        synthetic::recordServing(paths.back().toStdString(), 9, true, RunStatus::Finished, true,
+                                 synthetic::kServerFacts);
+        paths << file("denoised");
+        synthetic::recordDenoising(paths.back().toStdString(), {.seed = 5});
+        paths << twoRanks();
         return paths;
     }
 
@@ -105,19 +127,25 @@ protected:
 };
 
 TEST_F(WholeWindow, SaysWhatAFreshOneSaysWhateverWasShownBefore) {
-    const QStringList paths = sixTraces();
+    const QStringList paths = traces();
     const QSize size(1500, 950);
     const auto first = makeWindow(true, size);
     MainWindow* second = first->newWindow();
     second->resize(size);
     second->action("linkCursor")->setChecked(false);
     MainWindow* const windows[] = {first.get(), second};
-    std::mt19937 random(2611);
+    const auto given = [](const char* variable, int usual) {
+        bool isNumber = false;
+        const int value = qEnvironmentVariableIntValue(variable, &isNumber);
+        return isNumber ? value : usual;
+    };
+    std::mt19937 random(std::mt19937::result_type(given("KVSCOPE_PICTURES_SEED", 2611)));
     const auto below = [&](std::size_t limit) { return std::size_t(random() % limit); };
+    const int moves = given("KVSCOPE_PICTURES_MOVES", 18);
     std::map<std::pair<QString, QString>, Shown> fresh;
-    for (int move = 0; move < 18; ++move) {
+    for (int move = 0; move < moves; ++move) {
         MainWindow& window = *windows[below(2)];
-        const QString& path = paths[qsizetype(below(6))];
+        const QString& path = paths[qsizetype(below(std::size_t(paths.size())))];
         QString view = QLatin1String(views()[below(views().size())].id);
         // The roofline and the table show all runs that are open, and Compare offers them.
         if (view == QLatin1String("roofline") || view == QLatin1String("compare") || view == QLatin1String("runs") ||

@@ -6,7 +6,7 @@ from attention import attend, merge, part, products, softmax
 from judge import border, top
 from sampling import candidates, distribution, entropy, highest, least_entropy, over
 
-NEVER = 1e-10  # of the query's mean square: below, a change is none
+NEVER = 1e-10  # share of the query's mean square; a smaller change counts as none
 
 
 def steps_of(settings, block):

@@ -18,7 +18,7 @@ class Unsure(Exception):
 class Judge:
     def __init__(self, tolerance):
         self.tolerance, self.ties, self.decisions, self.place = tolerance, 0, 0, ""
-        self.luck, self.variance = 0.0, 0.0  # of what was drawn: how far from its mean, and the variance of that
+        self.luck, self.variance = 0.0, 0.0  # sums over drawn decisions: distance from the mean, and variance
 
     def wrong(self, what, mine, theirs):
         raise Wrong(f"{self.place}: {what}: expected {short(mine)}, recorded {short(theirs)}")

@@ -26,7 +26,7 @@ class Replay:
         self.control, self.heads = control, {}
         self.model, self.sequence, self.cache, self.checker, self.run = model, sequence, cache, checker, run
         self.tolerance, self.logits, self.counts = arguments.tolerance, arguments.logits, counts
-        self.parted = False  # rounding has made another choice, and what was cached since differs a little
+        self.parted = False  # a choice differed by rounding: what was cached since differs a little
         self.report = lambda step, layer, g, n, text: report(sequence, step, layer, g, n, text)
 
     def steps(self, count):

@@ -24,8 +24,8 @@ class Control:
 
 
 def channel_sets(mine, moved, count):
-    """The channels of float64, and those that a head may have got instead: the control's, and either of them with one
-    channel for another that is no further from it in importance than rounding moves the two.
+    """The sets of channels that a head may have: float64's, the control's, and either of them with one channel exchanged
+    for another whose importance differs by no more than rounding moves the two.
     mine, moved: importance of the channels in float64 and in the control"""
     near = 2 * np.abs(mine - moved).max()
     sets = []
@@ -39,9 +39,9 @@ def channel_sets(mine, moved, count):
 
 @dataclass
 class Difference:
-    """Of the choice of one step, with one set of channels."""
-    units: set  # that one side alone chose
-    own: int = 0  # of these: no further apart in score from their rivals than the control moves the two
+    """How a recorded choice of one step differs from the choice by one set of channels."""
+    units: set  # chosen by one side alone
+    own: int = 0  # how many of the units lie closer to their rivals in score than the control moves the two
     others: list = field(default_factory=list)  # (score gap over the sum of both scores, lower unit, higher one)
     share: float = 0.0  # the largest by which the control moves a score of this step, of the score itself
     by_labels: list = field(default_factory=list)  # of every unit: score gap over what the labels' rounding moves the two

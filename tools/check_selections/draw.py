@@ -41,7 +41,8 @@ def draw(random, methods):
     lengths = [draw_length(random, settings, least(method, settings, shape)) for _ in range(pick(random, [1, 1, 2, 3]))]
     prompts = [random.integers(2, shape.vocab, n).tolist() for n in lengths]
     steps = int(random.integers(5, 2 * settings.get("block_size", 64) + 8))
-    dense = max(settings.get("skip_layers", 0), settings.get("dense_layers", 0)) >= shape.layers  # nothing to cache
+    # Where all layers are dense, nothing is cached.
+    dense = max(settings.get("skip_layers", 0), settings.get("dense_layers", 0)) >= shape.layers
     return Trial(method, settings, shape, prompts, min(steps, 150),
                  [] if dense or method in OWN_TIER else draw_options(random, method, settings))
 

@@ -28,7 +28,7 @@ class Plan:
             self.take(request, fixed=True)
         self.refused, self.paused, self.resumed, self.admitted, self.segments = [], [], [], [], []
         self.closed = False  # a prompt in chunks has the whole device
-        self.not_resumed = self.holder = self.queue = self.prompt = None  # what limits each part of the plan
+        self.not_resumed = self.holder = self.queue = self.prompt = None  # names of what limited each part of the plan
         self.refuse()
         self.choose_decodes()
         rows = self.decodes()

@@ -34,8 +34,9 @@ class Pool:
             del self.order[block]
 
     def select(self, blocks, slots, by_number):
-        """Returns the blocks that are not there. None of the selected ones leaves before all of them are; of those the
-        lower number leaves first or, without by_number, those that were there before those that came."""
+        """Makes the blocks the most recently selected ones, and drops the oldest beyond `slots`. Returns the blocks that were
+        missing. Among the selected blocks the lower number is older; without by_number, those that were there are older
+        than those that came."""
         missing = [block for block in blocks if block not in self.order]
         there = [block for block in blocks if block in self.order]
         for block in blocks if by_number else there + missing:
@@ -179,7 +180,7 @@ class Follower:
         tenants = {row: self.requests[m["request"]] for row, m in members.items()}
         order = {request.id: place for place, request in enumerate(plan.decodes())}
         if any(request.id not in order for request in tenants.values()):
-            return  # another plan, which is told already
+            return  # the plans differ, which has been reported
         newest = {id: self.requests[id].prompt + self.requests[id].generated - 1 for id in order}  # its position
         hits, misses = collections.Counter(), collections.Counter()
         for layer in range(self.s.layers):

@@ -42,7 +42,7 @@ class Settings:
         self.device, self.host = self.knobs["device_kv_bytes"], self.knobs["host_kv_bytes"]
         self.scratch, self.rows = self.knobs["scratch_bytes"], self.knobs["rows"]
         self.window = self.knobs["window"]
-        self.index_by_blocks = method == "quest"  # of other methods only the engine knows the index of so many tokens
+        self.index_by_blocks = method == "quest"  # only the engine knows the index sizes of other methods
         if shape["resident_layers"]:
             raise ValueError("layers that stay on the device are not checked")
 
@@ -105,7 +105,7 @@ class Settings:
                 + costs["prefill_ps_per_token2"] * (end * end - begin * begin) / 1e9)
 
     def checks_predictions(self):
-        """Predicted times hold a share of hits, which no trace has, unless loads are in the times of steps."""
+        """Whether predicted times can be checked: not where they depend on an assumed share of hits, which no trace holds."""
         transfers = self.knobs["transfers"]
         return not self.offload or (self.costs["link_gbps"][transfers] is None
                                     and not self.costs.get("offload_ms", {}).get(transfers)

@@ -11,7 +11,7 @@
 namespace kvscope::ui {
 namespace {
 
-/// Of a run whose steps all have the same sequences.
+/// The number of sequences of a run; NaN for a server's run, whose steps have different numbers of rows.
 double batchOf(const reports::RunData& run) {
     return run.steps.empty() || isServed(run) ? std::nan("") : double(run.row.sequences);
 }

@@ -66,11 +66,11 @@ std::vector<EvalPoint> readEvalResults(const std::string& path) {
     if (!list->is_array() || list->empty()) throw wrong("there are no rows");
     std::vector<EvalPoint> points;
     for (const Json& entry : *list) {
-        if (!entry.is_object()) throw wrong("a row is no object");
+        if (!entry.is_object()) throw wrong("a row is not an object");
         const auto share = shareOf(entry), own = number(entry, {"score"}), needle = number(entry, {"needle_accuracy"});
         if (!own && !needle) throw wrong("a row has no score");
         const auto method = entry.find("method");
-        if (method != entry.end() && !method->is_string()) throw wrong("a row's method is no name");
+        if (method != entry.end() && !method->is_string()) throw wrong("a row's method is not a name");
         const auto tokensPerSecond = number(entry, {"tokens_per_s"}), context = number(entry, {"context"});
         if (const auto bad = [](std::optional<double> value,
                                 double most) { return value && !(*value >= 0 && *value <= most); };

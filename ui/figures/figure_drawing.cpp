@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <fmt/format.h>
 #include <map>
+#include <new>
 #include <set>
 
 namespace kvscope::ui {
@@ -334,7 +335,7 @@ QSizeF parseFigureSize(const std::string& text) {
     const bool read = both == 2 || std::sscanf(rest.c_str(), "%lf%c", &width, &end) == 1;
     const auto fits = [](double length) { return length >= 40 && length <= 400; };
     if (!read || !fits(width) || (height != 0 && !fits(height)) || (both == 2 && height == 0))
-        throw Error(ErrorKind::BadInput, "--size " + text + " is no size of a figure",
+        throw Error(ErrorKind::BadInput, "--size " + text + " is not a size of a figure",
                     "write its width, or width and height, in millimetres of 40 to 400, e.g. 85 or 170x90");
     return {width, height};
 }
@@ -360,6 +361,7 @@ void writeFigure(const FigureData& data, const QString& path, QSizeF millimetres
         painter.end();
         document.write(svg.document());
     } else if (suffix == QLatin1String("pdf")) {
+        if (!hasMemoryForPdf()) throw std::bad_alloc();
         QPdfWriter writer(&document);
         writer.setResolution(kDotsPerInch);
         writer.setPageSize(QPageSize(QSizeF(size) / kPoint, QPageSize::Point, {}, QPageSize::ExactMatch));

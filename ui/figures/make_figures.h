@@ -75,17 +75,18 @@ struct ServedSteps {
     const reports::RunData* of; // the first run
     std::vector<RowsLoad> byRows;
 };
-/// Of all served runs, in groups of one configuration and one size of blocks, in the order of the runs.
+/// The decode steps of all served runs, in groups of one configuration and one size of blocks, in the order of the
+/// runs.
 std::vector<ServedSteps> servedSteps(const FigureSources& sources);
-/// Whether the run served requests: its steps have another number of rows each.
+/// Whether the run served requests. The number of rows of its steps changes from step to step.
 bool isServed(const reports::RunData& run);
-/// Steps of a server that loads blocks beside those of the same model and method with everything on the device, at
-/// equal numbers of rows: what the former take longer is loading.
+/// Steps of a server that loads blocks, beside steps of a server of the same model and method that has everything on
+/// the device, at equal numbers of rows. The difference is the time that loading takes.
 struct LoadingBeside {
     const ServedSteps* server = nullptr;
     StepsBeside steps;
 };
-/// Of every server that offloads; none where no run shows its method with everything on the device.
+/// One for every server that loads blocks and whose method also has a run with everything on the device.
 std::vector<LoadingBeside> loadingBeside(const std::vector<ServedSteps>& servers);
 /// How missing blocks came to the device: "a copy call for each block"; empty: the run does not say.
 std::string loadingWay(const ServerKnobs& knobs);

@@ -66,7 +66,7 @@ std::vector<QualityPoint> readQuality(const std::string& path) {
         for (const Json& row : document.at("rows"))
             if (QualityPoint point = qualityPointOf(row); point.prompts > 0) points.push_back(std::move(point));
     } catch (const Json::exception&) {
-        throw Error(ErrorKind::BadInput, path + ": a row lacks what a cell has",
+        throw Error(ErrorKind::BadInput, path + ": a row is not complete",
                     "give a document of kvscope-cli quality --json");
     }
     if (points.empty())

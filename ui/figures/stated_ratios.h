@@ -1,4 +1,4 @@
-// What the papers state in numbers beside their figures, as data: captions put it beside what recorded runs show.
+// Numbers that the papers state beside their figures, as data. Captions put them beside what recorded runs show.
 #pragma once
 
 #include <limits>

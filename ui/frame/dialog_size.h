@@ -1,4 +1,4 @@
-// The size of dialogs that ask for more than a small screen has: 1,080 lines at 200 % are 540.
+// Fits dialogs to small screens: a screen of 1,080 lines has room for 540 lines of a dialog when it is scaled to 200 %.
 #pragma once
 
 #include <QSize>

@@ -53,7 +53,7 @@ QString problemOf(const PictureStyle& style) {
     if (style.size.width() < kSmallestPicture || style.size.height() < kSmallestPicture)
         return say("A picture has at least %1 x %1 pixels.").arg(kSmallestPicture);
     if (style.scale <= 0 || style.scale > kLargestScale)
-        return say("%1 is no scale for a picture: choose 1 to %2.").arg(style.scale).arg(kLargestScale);
+        return say("%1 is not a scale for a picture: choose 1 to %2.").arg(style.scale).arg(kLargestScale);
     if (pixels.width() > kLargestPicture || pixels.height() > kLargestPicture)
         return say("%1 x %2 pixels are too many: choose a smaller size or scale, up to %3 a side.")
             .arg(std::int64_t(pixels.width()))
@@ -97,7 +97,7 @@ bool paintToFile(const QString& path, const PaintedPicture& picture,
         painter.end();
         return saveBytes(svg.document(), path);
     }
-    if (suffix != QLatin1String("pdf")) return false;
+    if (suffix != QLatin1String("pdf") || !hasMemoryForPdf()) return false;
     QBuffer document;
     document.open(QIODevice::WriteOnly);
     {
@@ -113,15 +113,20 @@ bool paintToFile(const QString& path, const PaintedPicture& picture,
     return saveBytes(document.data(), path);
 }
 
+QString whyNoPicture(View& view, const QString& path, QSize size) {
+    saveFailure().clear();
+    if (view.exportImage(path, size)) return {};
+    return saveFailure().isEmpty() ? say("there is no memory for a picture of this size") : saveFailure();
+}
+
 QString writePicture(View& view, const QString& path, const PictureStyle& style) {
     const QString suffix = QFileInfo(path).suffix().toLower();
     if (suffix != QLatin1String("png") && suffix != QLatin1String("svg") && suffix != QLatin1String("pdf"))
         return say("%1 has no suffix that says a format: use .png, .svg or .pdf.").arg(path);
     if (const QString problem = problemOf(style); !problem.isEmpty()) return problem;
     const StyleForNow now(view, style);
-    if (!view.exportImage(path, style.size))
-        return say("%1 could not be written; is the folder there, writable and not full?").arg(path);
-    return {};
+    const QString why = whyNoPicture(view, path, style.size);
+    return why.isEmpty() ? QString() : say("%1 could not be written: %2.").arg(path, why);
 }
 
 QImage previewPicture(View& view, const PictureStyle& style, QSize box) {

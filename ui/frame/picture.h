@@ -41,6 +41,9 @@ struct PaintedPicture {
 bool paintToFile(const QString& path, const PaintedPicture& picture,
                  const std::function<void(QPainter& painter, bool vector)>& paint);
 
+/// Writes the picture into the file by exportImage of the view. @return empty, or why the file could not be written
+QString whyNoPicture(View& view, const QString& path, QSize size);
+
 /// Writes the view as a picture. The suffix of `path` decides about the format: png, svg or pdf. @return what went
 /// wrong as a sentence; empty on success
 QString writePicture(View& view, const QString& path, const PictureStyle& style);

@@ -24,8 +24,9 @@ QString statusText(const RunRow& row, bool live) {
     else if (status.isEmpty())
         status = QObject::tr("starting");
     if (row.iterations > 0) return QObject::tr("%1 iterations · %2").arg(formatCount(row.iterations), status);
-    if (row.steps == 2) return QObject::tr("1 decode step · %1").arg(status);
-    if (row.steps > 1) return QObject::tr("%1 decode steps · %2").arg(formatCount(row.steps - 1), status);
+    const int decodes = row.prompts.decodesBelow(row.steps);
+    if (decodes == 1) return QObject::tr("1 decode step · %1").arg(status);
+    if (decodes > 1) return QObject::tr("%1 decode steps · %2").arg(formatCount(decodes), status);
     return status;
 }
 

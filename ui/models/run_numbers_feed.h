@@ -31,10 +31,11 @@ signals:
 private:
     using Place = std::pair<QString, int>; // path and number of a run
     struct Entry {
-        std::string created; // of the run as it was read; another one: the file was replaced
+        /// The creation time of the run that was read. If the run has another one now, the file was replaced.
+        std::string created;
         RunNumbers numbers{};
-        int steps = -1;              // of the run's row when all steps were read
-        RunFact<RunStatus> status{}; // at that time
+        int steps = -1;              // the steps that the run's row had when all of them were read
+        RunFact<RunStatus> status{}; // the run's status at that time
         bool failed = false;
         bool any = false; // something was read
     };

@@ -108,9 +108,10 @@ void showRuns(Workspace& workspace, const RenderRequest& request) {
     workspace.setCursor(request.cursor);
 }
 
-[[noreturn]] void refusePicture(const QString& path) {
-    throw Error(ErrorKind::Storage, (path + ": the picture could not be written").toStdString(),
-                "check that the folder exists, is writable and has room, and that memory is not short");
+[[noreturn]] void refusePicture(const QString& path, const QString& why) {
+    throw Error(ErrorKind::Storage,
+                QStringLiteral("the picture %1 could not be written: %2").arg(path, why).toStdString(),
+                "choose a folder that exists, is writable and has room, or a smaller --size");
 }
 
 /// Renders the whole window as the user sees it after the first start of the program. The user's own settings are
@@ -131,7 +132,8 @@ void renderWindow(const RenderRequest& request) {
         const auto bars = window.currentView()->findChildren<QProgressBar*>();
         return std::none_of(bars.begin(), bars.end(), [](const QProgressBar* bar) { return bar->isVisible(); });
     });
-    if (!saveBytes(pngOf(window.grab().toImage()), request.output)) refusePicture(request.output);
+    const QString why = whyNotSaved(pngOf(window.grab().toImage()), request.output);
+    if (!why.isEmpty()) refusePicture(request.output, why);
 }
 
 } // namespace
@@ -164,7 +166,7 @@ void renderView(const RenderRequest& request) {
     if (request.size.width() < 200 || request.size.height() < 150 || request.size.width() > 16'384 ||
         request.size.height() > 16'384)
         throw Error(ErrorKind::BadInput,
-                    QStringLiteral("%1x%2 is no size for a picture")
+                    QStringLiteral("%1x%2 is not a size for a picture")
                         .arg(request.size.width())
                         .arg(request.size.height())
                         .toStdString(),
@@ -172,7 +174,7 @@ void renderView(const RenderRequest& request) {
     if (!(request.scale >= 1) || request.scale > kLargestScale ||
         std::max(request.size.width(), request.size.height()) * request.scale > kLargestPicture)
         throw Error(ErrorKind::BadInput,
-                    QStringLiteral("%1 is no scale for a picture of %2x%3")
+                    QStringLiteral("%1 is not a scale for a picture of %2x%3")
                         .arg(request.scale)
                         .arg(request.size.width())
                         .arg(request.size.height())
@@ -197,7 +199,8 @@ void renderView(const RenderRequest& request) {
     waitUntilIdle(workspace);
     if (!failure.isEmpty()) throw Error(ErrorKind::BadInput, failure.toStdString());
     setPictureScale(*view, request.scale);
-    if (!view->exportImage(request.output, request.size)) refusePicture(request.output);
+    const QString why = whyNoPicture(*view, request.output, request.size);
+    if (!why.isEmpty()) refusePicture(request.output, why);
 }
 
 } // namespace kvscope::ui

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <new>
 
 namespace kvscope::ui {
 namespace {
@@ -305,6 +306,7 @@ void writeReportPdf(const Report& report, const ReportFigures& views, const QStr
     QBuffer document;
     document.open(QIODevice::WriteOnly);
     {
+        if (!hasMemoryForPdf()) throw std::bad_alloc();
         QPdfWriter writer(&document);
         writer.setResolution(288);
         writer.setPageSize(QPageSize(QPageSize::A4));

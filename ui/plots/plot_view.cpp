@@ -390,8 +390,8 @@ void PlotView::exportDialog(const QString& suffix) {
                                      numbers ? withCompressed({format}) : std::vector<FileFormat>{format});
     if (path.isEmpty()) return;
     if (numbers) return exportNumbers(path);
-    const bool written = exportImage(path, canvas_->size() + QSize(2 * kPictureMargin, 80));
-    if (!written) emit workspace_.failed(tr("%1 could not be written; is the folder there and writable?").arg(path));
+    const QString why = whyNoPicture(*this, path, canvas_->size() + QSize(2 * kPictureMargin, 80));
+    if (!why.isEmpty()) emit workspace_.failed(tr("%1 could not be written: %2.").arg(path, why));
 }
 
 void PlotView::copyImage() {
@@ -437,7 +437,7 @@ bool PlotView::exportImage(const QString& path, QSize size) {
         painter.end();
         return painted && saveBytes(svg.document(), path);
     }
-    if (suffix == QLatin1String("pdf")) {
+    if (suffix == QLatin1String("pdf") && hasMemoryForPdf()) {
         QBuffer document;
         document.open(QIODevice::WriteOnly);
         {

@@ -19,7 +19,7 @@ constexpr qint64 kLargestTextFile = qint64(64) << 20;
 
 std::string readTextFile(const QString& path) {
     if (QFileInfo given(path); given.exists() && !given.isFile()) // a pipe would wait for its writer
-        throw Error(ErrorKind::BadInput, "prompt file " + path.toStdString() + ": it is no file with a text",
+        throw Error(ErrorKind::BadInput, "prompt file " + path.toStdString() + ": it is not a text file",
                     "choose a text file");
     QFile file(path);
     if (!file.open(QIODevice::ReadOnly))

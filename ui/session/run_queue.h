@@ -58,7 +58,7 @@ public:
 
 signals:
     void changed();  // the list, a state, or whether the queue is held
-    void advanced(); // the running one
+    void advanced(); // the running run has got further
     void starting(); // a run of the queue is about to be handed to the controller
     /// No run of a sweep waits or runs any more. finished: those that were recorded to their end, in their order.
     void sweepEnded(const std::vector<kvscope::ui::RunKey>& finished);

@@ -57,7 +57,7 @@ public:
     QString address() const { return address_; } // "http://127.0.0.1:8000"; empty: it does not listen yet
     /// A command line that asks the server for a completion; empty until it listens.
     QString curlLine() const;
-    /// What the state means here, e.g. the sentence with which the server has failed.
+    /// Details of the state, e.g. the sentence with which the server has failed.
     QString sentence() const { return sentence_; }
     QString trace() const { return request_.trace; }
 

@@ -340,7 +340,7 @@ struct SessionController::Impl {
             const RecorderHealth health = recording.health();
             if (!health.error.empty())
                 throw Error(ErrorKind::Storage, "recording stopped: " + health.error,
-                            health.whatIsLeft() + "; mend that and run again");
+                            health.whatIsLeft() + "; remove the cause and run again");
         }
     };
 

@@ -1,4 +1,5 @@
-// The chosen span and its arrows, by their places in the index: spans that arrive late move the others of their lane.
+// Where the chosen span and the ends of its arrows lie in the file. Their places in the index change when spans arrive
+// late; this finds them again.
 #pragma once
 
 #include "ui/timeline/span_facts.h"

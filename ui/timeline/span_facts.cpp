@@ -40,6 +40,8 @@ QString meaningOf(std::string_view component) {
         {"prefill",
          QT_TRANSLATE_NOOP("SpanFacts", "reads the prompts; where tokens are decoded one by one, gives the first")},
         {"decode", QT_TRANSLATE_NOOP("SpanFacts", "one token for every sequence, or one denoising forward")},
+        {kMixedName,
+         QT_TRANSLATE_NOOP("SpanFacts", "reads pieces of prompts, and decodes other sequences beside them")},
         {"layer", QT_TRANSLATE_NOOP("SpanFacts", "all stages of one layer")},
         {"qkv_linear", QT_TRANSLATE_NOOP("SpanFacts", "norm and the projections to queries, keys and values")},
         {"rope", QT_TRANSLATE_NOOP("SpanFacts", "rotary embedding of queries and keys")},

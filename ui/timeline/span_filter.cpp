@@ -17,7 +17,7 @@ constexpr std::uint32_t kPlaces = 3, kAtEach = 10; // a layer has about ten stag
 QString componentName(std::string_view component) {
     if (component == kToDeviceName || component == kToHostName)
         return QString::fromUtf8(nameOf(Stage::Offloading).data(), qsizetype(nameOf(Stage::Offloading).size()));
-    if (component == "layer" || component == nameOf(Phase::Decode) || component == nameOf(Phase::Prefill))
+    if (component == "layer" || isStepName(component))
         return QString::fromUtf8(kOtherName.data(), qsizetype(kOtherName.size()));
     return QString::fromUtf8(component.data(), qsizetype(component.size()));
 }

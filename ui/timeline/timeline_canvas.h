@@ -46,7 +46,7 @@ public:
     /// Adds arrows that were recorded. If there are any, they replace the arrows of launches that step and stage
     /// suggest.
     void addRecordedFlows(const std::vector<SpanFlow>& flows);
-    void setFlows(std::vector<SpanFlow> flows); // the same arrows, found again
+    void setFlows(std::vector<SpanFlow> flows); // replaces the arrows by the same ones at their new places
     void setRange(std::optional<TimeRange> range);
     /// Measures the range, like a drag over it; none: gives the range up.
     void measure(std::optional<TimeRange> range);

@@ -20,6 +20,7 @@ QRgb spanColour(std::string_view component, const Theme& theme) {
         if (component == kStepStageNames[stage]) return theme.component[kStageCount + stage].rgb();
     if (component == nameOf(Phase::Decode)) return mixed(theme.accent.rgb(), theme.plotBackground.rgb(), 0.45);
     if (component == nameOf(Phase::Prefill)) return mixed(theme.warning.rgb(), theme.plotBackground.rgb(), 0.35);
+    if (component == kMixedName) return mixed(theme.warning.rgb(), theme.accent.rgb(), 0.5);
     if (component == "layer") return theme.hit.rgb();
     const QColor offloading = theme.component[std::size_t(Stage::Offloading)];
     if (component == kToDeviceName) return offloading.rgb();

@@ -219,7 +219,7 @@ void TimelinePainter::drawLabels(QPainter& painter, const TimelineScene& scene, 
         // Elided to a multiple of 6 pixels, so that a pan finds the same text again.
         const int bucket = int(std::min(where.width() / 6, 100.0));
         const std::string& name = scene.data->index.names()[span.name];
-        const bool own = name == "layer" || name == nameOf(Phase::Decode) || name == nameOf(Phase::Prefill);
+        const bool own = name == "layer" || isStepName(name);
         const TextKey key{span.name, own ? span.step : -1, own ? span.layer : -1, bucket};
         const auto elided = [&](double width) {
             const QString full = shownName(*scene.data, span);

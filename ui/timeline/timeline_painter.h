@@ -44,11 +44,12 @@ private:
             return qHashMulti(seed, key.name, key.step, key.layer, key.width);
         }
     };
-    struct Stretch { // a pixel's width of a curve: its line above..below, filled first..last
+    /// A curve in one pixel column: its line covers the rows above..below, the area under it first..last.
+    struct Stretch {
         int above = 0, below = -1, first = 0, last = -1;
     };
     struct BodyKey {             // everything that the body's pixels depend on
-        std::uint64_t table = 0; // of names: another run has another
+        std::uint64_t table = 0; // TimelineData::table: another run has another one
         TimeRange window;
         int scroll = 0, height = 0;
         quint64 revision = 0;
@@ -81,8 +82,8 @@ private:
     QImage body_, minimap_;
     BodyKey bodyKey_;
     quint64 minimapRevision_ = 0;
-    std::uint64_t minimapTable_ = 0; // of names
-    TimeRange minimapOf_;            // what it shows
+    std::uint64_t minimapTable_ = 0; // TimelineData::table of the names in minimap_
+    TimeRange minimapOf_;            // the time that minimap_ shows
     QString minimapTheme_;
     Numbered<QRgb> ground_, line_;
     Numbered<Column> columns_;

@@ -251,7 +251,7 @@ QString readableName(std::string_view name) {
 QString shownName(const TimelineData& data, const TimelineSpan& span) {
     const std::string& name = data.index.names()[span.name];
     if (name == "layer" && span.layer >= 0) return QStringLiteral("layer %1").arg(span.layer);
-    if ((name == "decode" || name == "prefill") && span.step >= 0)
+    if (isStepName(name) && span.step >= 0)
         return QStringLiteral("%1 %2").arg(QString::fromStdString(name)).arg(span.step);
     return readableName(name);
 }
@@ -259,8 +259,7 @@ QString shownName(const TimelineData& data, const TimelineSpan& span) {
 QString shortName(const TimelineData& data, const TimelineSpan& span) {
     const std::string_view name = data.index.names()[span.name];
     if (name == "layer") return span.layer < 0 ? QString() : QString::number(span.layer);
-    if (name == nameOf(Phase::Decode) || name == nameOf(Phase::Prefill))
-        return span.step < 0 ? QString() : QString::number(span.step);
+    if (isStepName(name)) return span.step < 0 ? QString() : QString::number(span.step);
     std::string_view own = name.substr(0, name.find_first_of("<("));
     if (const auto space = own.find_last_of(" :"); space != std::string_view::npos) own.remove_prefix(space + 1);
     return own.empty() ? shownName(data, span) : readableName(own);

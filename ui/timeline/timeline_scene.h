@@ -60,8 +60,8 @@ struct TimelineData {
     void append(const GaugeBatch& batch);
 
 private:
-    /// The busy time, kept until there are more spans: to find it takes a look at thousands of spans, and every search
-    /// asks for it too.
+    /// The result of busy(), kept until there are more spans: finding it looks at thousands of spans, and every search
+    /// asks for it.
     struct Busy {
         std::size_t spans = 0;
         std::uint64_t moves = 0;

@@ -7,6 +7,7 @@
 #include "ui/frame/broken_rules.h"
 #include "ui/frame/growth_timer.h"
 #include "ui/frame/run_names.h"
+#include "ui/frame/step_words.h"
 #include "ui/frame/units.h"
 #include "ui/frame/waiting.h"
 #include "ui/look/theme.h"
@@ -35,6 +36,7 @@ namespace kvscope::ui {
 namespace {
 
 constexpr int kComponents = kStageRows; // the stages, embed, lm_head, sample, other
+constexpr int kRest = kComponents - 1;  // other
 
 QString componentName(int index) {
     if (index < kStageCount) return QString::fromUtf8(nameOf(Stage(index)).data());
@@ -50,10 +52,10 @@ int componentIndex(const std::string& name) {
 }
 
 struct Sums {
-    std::vector<BreakdownRow> rows;    // totals of every step
-    std::vector<BreakdownRow> counted; // without the cold steps that means and shares leave out
-    std::int64_t cold = 0;             // how many these are
-    int steps = 0;
+    std::vector<BreakdownRow> rows;                 // totals of every step
+    std::vector<BreakdownRow> counted;              // without the cold steps that means and shares leave out
+    std::int64_t cold = 0;                          // how many these are
+    int steps = 0, decodes = 0;                     // decodes: of the numbers below `steps`, those of steps that decode
     std::int64_t prefillCalls = 0, decodeCalls = 0; // of the counted steps, of the component that most of them have
 };
 
@@ -63,6 +65,18 @@ std::int64_t mostCalls(const std::vector<BreakdownRow>& rows, Phase phase) {
     for (const BreakdownRow& row : rows)
         if (row.phase == phase) most = std::max(most, row.calls);
     return most;
+}
+
+/// Where the stages' times are not known, all of a step is its rest; of chosen layers alone nothing is known.
+void leaveStagesOut(std::vector<BreakdownRow>& rows) {
+    std::vector<BreakdownRow> whole;
+    for (const BreakdownRow& rest : rows)
+        if (rest.layer < 0 && rest.component == kOtherName) whole.push_back(rest);
+    for (const BreakdownRow& row : rows)
+        for (BreakdownRow& step : whole)
+            if (step.phase == row.phase && (row.layer >= 0 || row.component != kOtherName))
+                step.totalNs = std::int64_t(std::uint64_t(step.totalNs) + std::uint64_t(row.totalNs));
+    rows = std::move(whole);
 }
 
 /// Takes the cold steps out of what is counted, unless the run has no other decode steps.
@@ -133,26 +147,35 @@ public:
         if (!run() || columns.stats(kComponents, 0, columns.steps()).count == 0) return {};
         const QCPRange visible = const_cast<BreakdownView*>(this)->canvas().visibleX();
         std::vector<std::pair<RunKey, std::string>> runs; // with their names, quoted
-        for (const OpenRun* open : workspace().sides())
+        std::vector<char> stagesKnown;                    // of each
+        for (const OpenRun* open : workspace().sides()) {
             runs.emplace_back(open->key, csvText(nameOf(*open).toStdString()));
+            stagesKnown.push_back(open->row.knows.has(Known::StageTimes) ? 1 : 0);
+        }
         StepRequest request;
         request.phase = phase();
         request.filter = appliedFilter();
         request.only = onlyComponent();
-        return [runs, request, first = std::max(0, int(std::ceil(visible.lower))),
+        return [runs, stagesKnown, request, first = std::max(0, int(std::ceil(visible.lower))),
                 last = int(std::floor(visible.upper))](NumberSink& sink) {
             std::string lines = "run,step";
             for (int i = 0; i < kComponents; ++i) lines += ',' + componentName(i).toStdString() + "_ns";
             sink.add(lines += '\n');
             forEachPart(runs, first, last, sink, [&](const TraceReader& reader, std::size_t run, int from, int to) {
                 lines.clear();
+                const std::optional<RunRow> row = reader.run(runs[run].first.runId);
+                const PromptSteps prompts = row ? row->prompts : PromptSteps();
                 for (const BreakdownStep& step :
                      filteredBreakdownSteps(reader, runs[run].first.runId, request.filter, from, to)) {
-                    if ((step.step == 0) != (request.phase == Phase::Prefill)) continue;
+                    if (prompts.readsPrompt(step.step) != (request.phase == Phase::Prefill)) continue;
                     fmt::format_to(std::back_inserter(lines), "{},{}", runs[run].second, step.step);
-                    for (int i = 0; i < kComponents; ++i)
+                    for (int i = 0; i < kComponents; ++i) {
+                        const bool wanted = (request.only < 0 || request.only == i) && (stagesKnown[run] || i == kRest);
                         fmt::format_to(std::back_inserter(lines), ",{}",
-                                       request.only < 0 || request.only == i ? componentNs(step, i) : 0);
+                                       !wanted            ? 0
+                                       : stagesKnown[run] ? componentNs(step, i)
+                                                          : std::max<std::int64_t>(step.durationNs, 0));
+                    }
                     lines += '\n';
                 }
                 sink.add(lines);
@@ -262,9 +285,10 @@ protected:
         const bool unknown = std::any_of(runs.begin(), runs.end(),
                                          [](const OpenRun* open) { return !open->row.knows.has(Known::StageTimes); });
         return sentences({nothing.trimmed(), how, averaged,
-                          unknown ? tr("The stages' times are not known in every run here: where they are not, all of "
-                                       "a step is “other”.")
-                                  : QString(),
+                          !unknown            ? QString()
+                          : sides_.size() > 1 ? tr("The stages' times are not known in every run here: where they are "
+                                                   "not, a step is drawn whole.")
+                                              : tr("The stages' times are not known: a step is drawn whole."),
                           run() && run()->row.timing == Timing::Measured
                               ? tr("Wall time measured on the critical path.")
                               : tr("Wall time measured on the critical path; modelled link "
@@ -277,8 +301,9 @@ private:
         explicit Side(Workspace& workspace) : series(workspace, &context, "breakdown steps") {}
         /// Steps that the sums of a phase cover.
         std::int64_t stepsOf(Phase phase) const {
-            if (phase == Phase::Prefill) return std::min<std::int64_t>(sums.prefillCalls, 1);
-            return sums.steps > 0 ? std::min<std::int64_t>(sums.decodeCalls, sums.steps - 1 - sums.cold)
+            if (phase == Phase::Prefill)
+                return std::min<std::int64_t>(sums.prefillCalls, std::max(sums.steps - sums.decodes, 1));
+            return sums.steps > 0 ? std::min<std::int64_t>(sums.decodeCalls, sums.decodes - sums.cold)
                                   : sums.decodeCalls;
         }
         QObject context; // answers for a side that is gone are dropped with it
@@ -288,6 +313,19 @@ private:
     };
 
     bool timesKnown() const { return run() && run()->row.knows.has(Known::StepTimes); }
+    bool stagesKnown(std::size_t side) const {
+        const auto runs = workspace().sides();
+        return side >= runs.size() || runs[side]->row.knows.has(Known::StageTimes);
+    }
+    bool anyStagesKnown() const {
+        for (std::size_t side = 0; side < sides_.size(); ++side)
+            if (stagesKnown(side)) return true;
+        return false;
+    }
+    /// What a part of this run's bars is called.
+    QString partName(std::size_t side, int component) const {
+        return component == kRest && !stagesKnown(side) ? tr("step, stages not known") : componentName(component);
+    }
     QString nameOf(const OpenRun& open) const { return runName(open, workspace().runs()); }
     /// Which steps the bars are means of, those of the first run.
     QString countedSteps() const {
@@ -297,8 +335,7 @@ private:
             steps == 1 ? tr("Of 1 decode step") : tr("Mean of %1 decode steps").arg(formatCount(steps));
         if (coldSteps() == ColdSteps::Counted) return text + tr(", cold ones too");
         if (cold == 0) return text;
-        return text +
-               (cold == 1 ? tr(", 1 cold step left out") : tr(", %1 cold steps left out").arg(formatCount(cold)));
+        return run() ? text + tr(", %1 left out").arg(leftOutSteps(run()->row, cold)) : text;
     }
     /// Called when everything is read.
     bool hasNothing(const Side& side) const {
@@ -349,6 +386,7 @@ private:
         request.phase = phase();
         request.filter = appliedFilter();
         request.only = onlyComponent();
+        request.stagesKnown = stagesKnown(s);
         series.start(open.key, request, [this, s, &series] {
             if (s == 0 && !series.feed().error().isEmpty() && series.columns().empty()) {
                 showEmpty(tr("The trace cannot be read here"), series.feed().error());
@@ -366,12 +404,17 @@ private:
             Side& side = *sides_[s];
             workspace().query<Sums>(
                 &side.context, "breakdown sums", runs[s]->key,
-                [runId = runs[s]->key.runId, filter = appliedFilter(), only = onlyComponent(),
+                [runId = runs[s]->key.runId, filter = appliedFilter(), only = onlyComponent(), known = stagesKnown(s),
                  leaveOut = coldSteps() == ColdSteps::LeftOut](TraceReader& reader) {
                     Sums sums;
                     sums.rows = sums.counted = filteredBreakdown(reader, runId, filter);
-                    sums.steps = reader.stepCount(runId);
+                    if (const std::optional<RunRow> row = reader.run(runId)) {
+                        sums.steps = row->steps;
+                        sums.decodes = row->prompts.decodesBelow(row->steps);
+                    }
                     if (leaveOut) leaveOutCold(reader, runId, filter, sums);
+                    if (!known)
+                        for (auto* rows : {&sums.rows, &sums.counted}) leaveStagesOut(*rows);
                     // Counted before components are left out, so that a component which some steps lack is still shown
                     // per step of the phase.
                     sums.prefillCalls = mostCalls(sums.counted, Phase::Prefill);
@@ -403,14 +446,15 @@ private:
         if (canvas().panels().empty() || !timesKnown()) return;
         NumberedArray<bool, kComponents> used{};
         if (mode() == Mode::PerStep) {
-            int first = prefill() ? 0 : 1, last = first;
+            const PromptSteps& prompts = run()->row.prompts;
+            int first = prefill() ? 0 : prompts.firstDecode(), last = first;
             bool any = false;
             for (const auto& side : sides_) {
                 if (!side->steps) continue;
                 side->steps->setColours(colours(), Theme::current().mutedText);
                 side->steps->setRelative(relative());
                 const StepPyramid& columns = side->series.columns();
-                last = std::max(last, prefill() ? 0 : columns.steps() - 1);
+                last = std::max(last, prefill() && !prompts.inPieces() ? 0 : columns.steps() - 1);
                 for (int i = 0; i < kComponents; ++i) {
                     const CellStats stats = columns.stats(i, 0, columns.steps());
                     if (stats.count) any = true;
@@ -458,7 +502,7 @@ private:
                     for (int i = 0; i < kComponents; ++i)
                         bar.labels.push_back(
                             tr("%1  %2  %3")
-                                .arg(componentName(i), formatValue(Unit::Nanoseconds, bar.parts[i]),
+                                .arg(partName(std::size_t(s), i), formatValue(Unit::Nanoseconds, bar.parts[i]),
                                      formatValue(Unit::Percent, total > 0 ? 100 * bar.parts[i] / total : 0)));
                 }
                 bars.push_back(std::move(bar));
@@ -482,6 +526,14 @@ private:
 
     /// Says that no component of the chosen phase has any time.
     void explainNothing(bool somethingRead) {
+        if (mode() == Mode::PerLayer && somethingRead && !anyStagesKnown()) {
+            showEmpty(tr("The times of the layers are not known"),
+                      whyUnknown(workspace(), run()->key,
+                                 tr("The engine that recorded this run saw how long its steps took, and not their "
+                                    "layers and stages.")),
+                      {{tr("Show the steps"), [this] { mode_->setCurrentIndex(int(Mode::PerStep)); }}});
+            return;
+        }
         if (somethingRead && !appliedFilter().empty()) {
             showEmptyByFilter(tr("No time passes the filter"));
             return;
@@ -537,8 +589,23 @@ private:
             for (std::size_t place = 0; place < sides_.size(); ++place)
                 swatches << Swatch{letteredName(place, workspace()), runColour(place), Swatch::Mark::Line, {}};
         for (int i = 0; i < kComponents; ++i)
-            if (used[i]) swatches << Swatch{componentName(i), theme.component[std::size_t(i)], Swatch::Mark::Fill, {}};
+            if (used[i])
+                swatches << Swatch{i == kRest ? restName() : componentName(i),
+                                   theme.component[std::size_t(i)],
+                                   Swatch::Mark::Fill,
+                                   {}};
         legend_->setSwatches(swatches);
+    }
+
+    /// What the part that is no stage is in all bars.
+    QString restName() const {
+        if (!anyStagesKnown()) return partName(0, kRest);
+        QStringList unknown;
+        for (std::size_t side = 0; side < sides_.size(); ++side)
+            if (!stagesKnown(side)) unknown << QString(runLetter(side));
+        return unknown.isEmpty()
+                   ? componentName(kRest)
+                   : tr("other (%1: whole step, stages not known)").arg(unknown.join(QStringLiteral(", ")));
     }
 
     QString stepTooltip(std::size_t s, QPointF at) const {
@@ -547,9 +614,9 @@ private:
         const StepPyramid& columns = sides_[s]->series.columns();
         const double total = double(columns.at(step, kComponents));
         if (std::isnan(total)) return {};
-        QString html =
-            QStringLiteral("<b>%1: %2</b><table>").arg(stepName(step), formatValue(Unit::Nanoseconds, total));
-        for (int i = kComponents - 1; i >= 0; --i) html += tooltipLine(i, double(columns.at(step, i)), total);
+        QString html = QStringLiteral("<b>%1: %2</b><table>")
+                           .arg(stepName(workspace().sides()[s]->row, step), formatValue(Unit::Nanoseconds, total));
+        for (int i = kComponents - 1; i >= 0; --i) html += tooltipLine(s, i, double(columns.at(step, i)), total);
         return html + QStringLiteral("</table>");
     }
 
@@ -558,22 +625,23 @@ private:
         const auto [index, component] = bars_->at(at.x(), at.y());
         if (index < 0) return {};
         const StackBar& bar = bars_->bars()[std::size_t(index)];
+        const std::size_t side = std::size_t(index) % sides_.size(); // the bars of a layer stand in the runs' order
         QString html = QStringLiteral("<b>%1%2</b><table>")
                            .arg(mode() == Mode::PerLayer ? tr("Layer %1: ").arg(std::lround(bar.centre)) : QString(),
                                 tr("%1 per step").arg(formatValue(Unit::Nanoseconds, bar.total())));
         for (int i = kComponents - 1; i >= 0; --i) {
-            QString line = tooltipLine(i, bar.parts[i], bar.total());
+            QString line = tooltipLine(side, i, bar.parts[i], bar.total());
             if (i == component) line.replace(QLatin1String("<td>"), QLatin1String("<td style='font-weight:bold'>"));
             html += line;
         }
         return html + QStringLiteral("</table>");
     }
 
-    static QString tooltipLine(int component, double value, double total) {
+    QString tooltipLine(std::size_t side, int component, double value, double total) const {
         if (!(value > 0)) return {};
         return QStringLiteral("<tr><td><font color='%1'>■</font> %2&nbsp;&nbsp;</td><td align='right'>%3</td>"
                               "<td align='right'>&nbsp;&nbsp;%4</td></tr>")
-            .arg(Theme::current().component[std::size_t(component)].name(), componentName(component),
+            .arg(Theme::current().component[std::size_t(component)].name(), partName(side, component),
                  formatValue(Unit::Nanoseconds, value),
                  formatValue(Unit::Percent, total > 0 ? 100 * value / total : 0));
     }

@@ -20,7 +20,8 @@ struct KeyNumber {
     int better = 0;      // +1: more is better, -1: less is better, 0: neither
     // Confidence interval of b - a; NaN: there is none.
     double low = std::numeric_limits<double>::quiet_NaN(), high = std::numeric_limits<double>::quiet_NaN();
-    bool varies = false; // from one recording to the next: without an interval it names no winner
+    /// The number differs from one recording to the next, so that without an interval neither run is better.
+    bool varies = false;
     QString text(double value) const;
     QString signedText(double value) const;
     /// "+1.2 MiB (+8 %)", then the interval unless it is not wanted; a dash where undefined. An interval that holds 0

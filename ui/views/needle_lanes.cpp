@@ -186,7 +186,7 @@ QString NeedleLanes::tooltip(double step, double lane) const {
     const NeedleSight sight = found != steps.end() && found->step == at ? *found : NeedleSight();
     QString html = QStringLiteral("<b>%1</b>: %2<br>%3")
                        .arg(QString::fromStdString(needle.name).toHtmlEscaped(),
-                            QString::fromStdString(needle.value).toHtmlEscaped(), stepName(at));
+                            QString::fromStdString(needle.value).toHtmlEscaped(), stepName(row_, at));
     if (sight.choosing == 0) return html + tr("<br>No head chose blocks in this step");
     html +=
         tr("<br>Selected by %1 of %2 heads of all layers").arg(formatCount(sight.heads), formatCount(sight.choosing));

@@ -29,18 +29,19 @@ void PartsFeed::keepOpen() {
     std::erase_if(waiting_, [this](const Reading& r) { return workspace_.find(r.key) == nullptr; });
     if (waiting_.empty()) paused_ = false; // the run whose reading was stopped is gone
     if (!waiting_.empty() && waiting_.front().key == first) return;
-    ++epoch_; // the answer under way is of a run that is gone
+    ++epoch_; // an answer that is under way is of a run that is gone, and is dropped
     asking_ = false;
     ask();
 }
 
 void PartsFeed::pause() {
     if (!asking_) return;
-    ++epoch_; // the answer under way comes too late
+    ++epoch_; // an answer that is under way belongs to an earlier epoch and is dropped
     asking_ = false;
     paused_ = true;
     workspace_.query<int>(
-        context_, kSlot, waiting_.front().key, [](TraceReader&) { return 0; }, [](int) {}); // interrupts the read
+        // A new read in the same slot interrupts the one that is under way.
+        context_, kSlot, waiting_.front().key, [](TraceReader&) { return 0; }, [](int) {});
 }
 
 void PartsFeed::resume() {

@@ -7,8 +7,8 @@
 
 namespace kvscope::ui {
 
-/// "decode step 12", "prefill (step 0)".
-QString stepName(int step);
+/// "decode step 12", "prefill (step 0)"; "step 12 (reads prompts, decodes)".
+QString stepName(const RunRow& run, int step);
 /// The title of an axis of steps: what step 0 is, or that steps are iterations of a server.
 QString stepTitle(const RunRow& run);
 /// "modelled" or "measured": how the run's transfer times are known.

@@ -86,15 +86,17 @@ void SampleFeed::forget() {
 
 void SampleFeed::pause() {
     if (!asking_) return;
-    ++epoch_; // the answer under way comes too late
+    ++epoch_; // an answer that is under way belongs to an earlier epoch and is dropped
     asking_ = false;
     paused_ = true;
     workspace_.query<int>(
-        context_, slot_, wanted_[next_], [](TraceReader&) { return 0; }, [](int) {}); // interrupts the read
+        // A new read in the same slot interrupts the one that is under way.
+        context_, slot_, wanted_[next_], [](TraceReader&) { return 0; }, [](int) {});
 }
 
 void SampleFeed::resume() {
-    if (std::exchange(paused_, false)) next_ = 0, askNext(); // some may have grown since
+    // Some runs may have grown meanwhile, so all are looked at again.
+    if (std::exchange(paused_, false)) next_ = 0, askNext();
 }
 
 SampleFeed::Kept& SampleFeed::keptOf(const RunKey& key) {

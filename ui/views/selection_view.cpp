@@ -135,7 +135,8 @@ public:
             if (!filter.text.empty()) found = blocksWithText(reader, key.runId, at.sequence, filter.text);
             sink.add("step,layer,seq,kv_head,block,origin,hit,score\n");
             for (int next = first; next <= last;) {
-                const int from = nextRecordedStep(reader, key.runId, next); // rows bound the work, not their numbers
+                // Visits recorded steps only, because a trace may have large gaps between the numbers of its steps.
+                const int from = nextRecordedStep(reader, key.runId, next);
                 if (from > last) break;
                 const int to = std::min(from + kExported - 1, last);
                 next = to + 1;
@@ -334,7 +335,7 @@ private:
         const auto [selected, missed] = data_.perStep(step, step + 1);
         if (!data_.tiles().knows(step) || std::isnan(selected)) return {};
         return tr("<b>%1</b><br>%2 blocks selected, %3 of them missed")
-            .arg(stepName(step), formatCount(std::llround(selected)), formatCount(std::llround(missed)));
+            .arg(stepName(run()->row, step), formatCount(std::llround(selected)), formatCount(std::llround(missed)));
     }
 
     static std::string linesOf(const SelectionRow& row, const std::vector<bool>& found, const QStringList& origins) {
@@ -580,8 +581,9 @@ private:
     QString describe(int step, int block, const QString& text) const {
         const int size = std::max(run()->row.blockSize, 1);
         const qint64 first = qint64(block) * size;
-        QString html = tr("<b>%1, block %2</b> (tokens %3 to %4)")
-                           .arg(stepName(step), formatCount(block), formatCount(first), formatCount(first + size - 1));
+        QString html =
+            tr("<b>%1, block %2</b> (tokens %3 to %4)")
+                .arg(stepName(run()->row, step), formatCount(block), formatCount(first), formatCount(first + size - 1));
         if (!data_.tiles().knows(step)) return html + QStringLiteral("<br>") + notReadYet(data_.tiles().stride());
         if (const auto bits = data_.find(step, block)) {
             const int origin = std::max(MaskPlottable::shownOrigin(*bits), 0);

@@ -67,11 +67,12 @@ public:
     /// Stops reading because the user asked for it. What was read stays.
     void pause() {
         if (!asking_) return;
-        ++epoch_; // the answer under way comes too late
+        ++epoch_; // an answer that is under way belongs to an earlier epoch and is dropped
         paused_ = true;
         asking_ = false;
         workspace_.query<int>(
-            context_, slot_, key_, [](TraceReader&) { return 0; }, [](int) {}); // interrupts the read
+            // a new read in the same slot interrupts the one that is under way
+            context_, slot_, key_, [](TraceReader&) { return 0; }, [](int) {});
     }
     void resume() {
         if (!std::exchange(paused_, false) || !active_) return;
@@ -175,7 +176,7 @@ private:
             loaded_ += arrival.tile->steps() * arrival.times;
         }
         const bool goesOn = again_ || (arrival.tile && loaded_ < total_);
-        asking_ = goesOn; // so that what is drawn now says that it is not all
+        asking_ = goesOn; // before take_, so that what it draws says that more is to come
         const unsigned epoch = epoch_;
         take_(std::move(arrival));
         if (epoch != epoch_) return; // take_ made the feed start over

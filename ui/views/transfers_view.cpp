@@ -190,7 +190,8 @@ protected:
             html +=
                 tr("<b>%1</b>%2<br>Hits %3, misses %4: hit rate <b>%5</b><br>Host to device %6, device to host %7<br>"
                    "Link busy %8, exposed <b>%9</b>")
-                    .arg(stepName(step), value(TransferNumber::OpensBlock) > 0 ? tr(" (opens a new block)") : QString(),
+                    .arg(stepName(runs[s]->row, step),
+                         value(TransferNumber::OpensBlock) > 0 ? tr(" (opens a new block)") : QString(),
                          counted(value(TransferNumber::Hits)), counted(value(TransferNumber::Misses)),
                          std::isnan(value(TransferNumber::Hits))
                              ? tr("not known")

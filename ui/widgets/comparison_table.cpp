@@ -9,17 +9,19 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 namespace kvscope::ui {
 
 namespace {
-constexpr int kRowsShown = 10; // rows in the height that sizeHint gives; the other rows are scrolled to
+constexpr int kRowsShown = 10; // at most in the height that sizeHint gives; the other rows are scrolled to
+constexpr int kFewestRows = 3; // in it, if there are as many
 constexpr int kWidestHeader = 190;
 constexpr int kLeastTitle = 170; // px, to which the titles of the rows may be cut so that no column is out of sight
 } // namespace
 
-ComparisonTable::ComparisonTable(QWidget* parent) : QTableWidget(parent) {
+ComparisonTable::ComparisonTable(QWidget* parent) : QTableWidget(parent), rowsShown_(kRowsShown) {
     setSizePolicy(QSizePolicy::Expanding, QSizePolicy::Maximum);
     setEditTriggers(QAbstractItemView::NoEditTriggers);
     setSelectionBehavior(QAbstractItemView::SelectRows);
@@ -37,9 +39,9 @@ ComparisonTable::ComparisonTable(QWidget* parent) : QTableWidget(parent) {
 
 void ComparisonTable::begin(int rows, const QStringList& headers, const QStringList& full) {
     clear();
+    headers_ = headers; // a visible table is laid out as soon as it has columns
     setColumnCount(int(headers.size()));
     setRowCount(rows);
-    headers_ = headers;
     for (int column = 0; column < columnCount(); ++column) {
         auto* item = new QTableWidgetItem(headers[column]);
         item->setTextAlignment((column == 0 ? Qt::AlignLeft : Qt::AlignRight) | Qt::AlignVCenter);
@@ -57,7 +59,9 @@ void ComparisonTable::put(int row, int column, const QString& text, const QColor
 }
 
 void ComparisonTable::fitColumns() {
-    if (columnCount() == 0) return;
+    if (columnCount() == 0 || columnCount() != int(headers_.size())) return;
+    for (int column = 0; column < columnCount(); ++column)
+        if (horizontalHeaderItem(column) == nullptr) return; // it is being filled
     // Numbers are never cut; titles of rows are where all columns then have room, and their tooltips are whole. Where
     // the header of a column is wider than its numbers, the column gets the missing width as far as the table has room,
     // and the header is elided to the width that the column has.
@@ -85,10 +89,19 @@ void ComparisonTable::fitColumns() {
     updateGeometry();
 }
 
+void ComparisonTable::fitRows(int height) {
+    const int rows =
+        std::clamp((height - heightWithoutRows()) / verticalHeader()->defaultSectionSize(), kFewestRows, kRowsShown);
+    if (rows == std::exchange(rowsShown_, rows)) return;
+    updateGeometry();
+}
+
+int ComparisonTable::heightWithoutRows() const {
+    return horizontalHeader()->sizeHint().height() + horizontalScrollBar()->sizeHint().height() + 4;
+}
+
 QSize ComparisonTable::sizeHint() const {
-    const int rows = std::min(rowCount(), kRowsShown);
-    return {600, horizontalHeader()->sizeHint().height() + verticalHeader()->defaultSectionSize() * rows +
-                     horizontalScrollBar()->sizeHint().height() + 4};
+    return {600, heightWithoutRows() + verticalHeader()->defaultSectionSize() * std::min(rowCount(), rowsShown_)};
 }
 
 void ComparisonTable::resizeEvent(QResizeEvent* event) {

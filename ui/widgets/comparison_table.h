@@ -15,6 +15,8 @@ public:
     void put(int row, int column, const QString& text, const QColor& colour, const QString& help = {});
     /// Sets the widths of the columns. To be called after the last put.
     void fitColumns();
+    /// Shows as many rows at once as this height has room for, but at least three; the others are scrolled to.
+    void fitRows(int height);
     /// As high as the headers and the first rows, at most ten of them.
     QSize sizeHint() const override;
     QSize minimumSizeHint() const override { return {120, 84}; }
@@ -24,7 +26,10 @@ protected:
     void changeEvent(QEvent* event) override;
 
 private:
+    int heightWithoutRows() const;
+
     QStringList headers_; // not elided
+    int rowsShown_;
 };
 
 } // namespace kvscope::ui

@@ -50,7 +50,7 @@ std::optional<IndexSet> setIn(const Workspace& workspace, const QLineEdit* field
     QString problem;
     const int count = countOf(workspace, field);
     if (!set)
-        problem = FilterBar::tr("%1: “%2” is no list of numbers and ranges such as 0-3, 7")
+        problem = FilterBar::tr("%1: “%2” is not a list of numbers and ranges such as 0-3, 7")
                       .arg(field->accessibleName(), field->text());
     else if (const auto beyond = count > 0 ? firstBeyond(*set, count) : std::nullopt)
         problem = FilterBar::tr("%1: there is no %2, this run has 0 to %3")

@@ -7,6 +7,7 @@
 #include "ui/frame/home_window.h"
 #include "ui/frame/run_names.h"
 #include "ui/frame/small_widgets.h"
+#include "ui/frame/step_words.h"
 #include "ui/frame/workspace.h"
 #include "ui/look/theme.h"
 #include "ui/models/format.h"
@@ -23,13 +24,14 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <set>
 #include <utility>
 
 namespace kvscope::ui {
 
 namespace {
 
-/// Which of the chosen steps are cold.
+/// Which of the chosen steps rates leave out, told as cold ones.
 std::vector<StepKind> kindsIn(const TraceReader& reader, int runId, const std::vector<StepRow>& steps) {
     const std::vector<int> cold = coldStepsOf(reader, runId);
     std::vector<StepKind> kinds;
@@ -40,7 +42,7 @@ std::vector<StepKind> kindsIn(const TraceReader& reader, int runId, const std::v
 }
 
 /// The hit rate of the chosen steps, and which of them it counts: of several, the cold ones only where rates do.
-QString hitRateText(const std::vector<StepRow>& steps, const std::vector<StepKind>& kinds) {
+QString hitRateText(const RunRow& run, const std::vector<StepRow>& steps, const std::vector<StepKind>& kinds) {
     std::int64_t hits = 0, misses = 0, warmHits = 0, warmMisses = 0;
     int cold = 0;
     for (std::size_t i = 0; i < steps.size(); ++i) {
@@ -52,12 +54,30 @@ QString hitRateText(const std::vector<StepRow>& steps, const std::vector<StepKin
     }
     if (cold == 0 || warmHits + warmMisses == 0) return formatShare(hits, hits + misses);
     if (coldSteps() == ColdSteps::Counted)
-        return (cold == 1 ? Inspector::tr("%1, 1 cold step among them")
-                          : Inspector::tr("%1, %2 cold steps among them").arg(QLatin1String("%1"), formatCount(cold)))
-            .arg(formatShare(hits, hits + misses));
-    return (cold == 1 ? Inspector::tr("%1, 1 cold step left out")
-                      : Inspector::tr("%1, %2 cold steps left out").arg(QLatin1String("%1"), formatCount(cold)))
-        .arg(formatShare(warmHits, warmHits + warmMisses));
+        return Inspector::tr("%1, %2 among them").arg(formatShare(hits, hits + misses), leftOutSteps(run, cold));
+    return Inspector::tr("%1, %2 left out").arg(formatShare(warmHits, warmHits + warmMisses), leftOutSteps(run, cold));
+}
+
+/// Why an iteration of a server is no step.
+QString iterationText(int iteration, const std::vector<MemberRow>& members, bool grows) {
+    std::int64_t tokens = 0;
+    std::set<std::int64_t> prompts;
+    for (const MemberRow& member : members)
+        if (member.prefill) tokens += member.tokens, prompts.insert(member.request);
+    if (prompts.size() == 1)
+        return Inspector::tr(
+                   "Iteration %1 read %2 tokens of request %3's prompt and decoded nothing: it is not a step. "
+                   "The view Serving shows it.")
+            .arg(formatCount(iteration), formatCount(tokens), formatCount(*prompts.begin()));
+    if (!prompts.empty())
+        return Inspector::tr(
+                   "Iteration %1 read %2 tokens of %3 prompts and decoded nothing: it is not a step. The view "
+                   "Serving shows it.")
+            .arg(formatCount(iteration), formatCount(tokens), formatCount(std::int64_t(prompts.size())));
+    return grows ? Inspector::tr("Nothing of iteration %1 is in the trace yet. The view Serving shows what the server "
+                                 "does.")
+                       .arg(formatCount(iteration))
+                 : Inspector::tr("Iteration %1 served nobody, or was not recorded.").arg(formatCount(iteration));
 }
 
 } // namespace
@@ -262,11 +282,12 @@ void Inspector::fetch() {
     const Cursor cursor = workspace_.cursor();
     workspace_.query<Selected>(
         this, "inspector", run->key,
-        [runId, cursor](TraceReader& reader) {
+        [runId, cursor, serves = run->row.serves()](TraceReader& reader) {
             Selected selected;
             const bool range = cursor.firstStep >= 0;
             selected.steps =
                 reader.steps(runId, range ? cursor.firstStep : cursor.step, range ? cursor.lastStep : cursor.step);
+            if (serves && selected.steps.empty()) selected.members = readMembers(reader, runId, cursor.step);
             if (selected.steps.size() > 1) selected.kinds = kindsIn(reader, runId, selected.steps);
             selected.selection = reader.selection(runId, cursor.step, cursor.layer, cursor.sequence, cursor.kvHead);
             if (cursor.block >= 0) selected.blockText = reader.blockText(runId, cursor.sequence, cursor.block);
@@ -291,22 +312,19 @@ void Inspector::showStep(const Selected& selected) {
     if (!run || selected.steps.empty()) {
         const int step = workspace_.cursor().step;
         const bool imported = run && run->row.backend == RunBackend::Imported;
-        stepNote_->setText(imported
-                               ? tr("A timeline that another tool recorded: it has spans and counters, and no decode "
-                                    "steps. Click a span in the timeline to see what it is.")
-                           : run && run->row.serves() && run->row.steps > 0
-                               ? tr("Iteration %1 decoded nothing, so that there is no step of this number: it read "
-                                    "prompts, or was not recorded. The view Serving shows it.")
-                                     .arg(step)
-                           : run && run->row.serves()
-                               ? tr("This run served requests. Its iterations are recorded in place of steps: the view "
-                                    "Serving shows them.")
-                           : !run || run->row.steps == 0
-                               ? (run && !isGrowing(*run) ? tr("This run ended before its first step was recorded.")
-                                                          : tr("No step was recorded yet."))
-                           : step == 0 ? tr("This trace begins after the prefill: step 0 was not recorded. Choose a "
-                                            "later step.")
-                                       : tr("Step %1 is not in this trace: it was dropped or not recorded.").arg(step));
+        stepNote_->setText(
+            imported ? tr("A timeline that another tool recorded: it has spans and counters, and no decode "
+                          "steps. Click a span in the timeline to see what it is.")
+            : run && run->row.serves() && run->row.steps > 0 ? iterationText(step, selected.members, isGrowing(*run))
+            : run && run->row.serves()
+                ? tr("This run served requests. Its iterations are recorded in place of steps: the view "
+                     "Serving shows them.")
+            : !run || run->row.steps == 0
+                ? (run && !isGrowing(*run) ? tr("This run ended before its first step was recorded.")
+                                           : tr("No step was recorded yet."))
+            : step == 0 ? tr("This trace begins after the prefill: step 0 was not recorded. Choose a "
+                             "later step.")
+                        : tr("Step %1 is not in this trace: it was dropped or not recorded.").arg(step));
         stepNote_->setVisible(run != nullptr);
         return;
     }
@@ -337,7 +355,12 @@ void Inspector::showStep(const Selected& selected) {
     if (one && first.phase == Phase::Prefill)
         notes << (denoisesCanvas(run->row) ? tr("Every forward over the canvas reads the prompts: there is no prefill.")
                   : denoises               ? tr("Prefill: reads the blocks that the prompts fill.")
-                                           : tr("Prefill: reads the prompts and gives the first token."));
+                  : run->row.prompts.inPieces()
+                      ? tr("Prefill: reads pieces of prompts. The last piece of one gives its first token.")
+                      : tr("Prefill: reads the prompts and gives the first token."));
+    if (one && first.mixed())
+        notes << tr("Reads %1 tokens of prompts beside the sequences that decode: rates and means leave it out.")
+                     .arg(formatCount(first.promptTokens));
     if (one && first.phase == Phase::Decode && first.selected > 0 && first.kept < 0 && !first.opensBlock)
         notes << (run->row.deviceSlots > 0 && run->row.knows.has(Known::Hits)
                       ? tr("A sequence selects for the first time: the device slots were cold, and locality is "
@@ -364,7 +387,8 @@ void Inspector::showStep(const Selected& selected) {
     stepFacts_->set(tr("Hits"), sparse ? known(Known::Hits, formatCount(sum.hits)) : QString(), "hit");
     stepFacts_->set(tr("Misses"), sparse ? known(Known::Hits, formatCount(sum.misses)) : QString(), "hit");
     stepFacts_->set(tr("Hit rate"),
-                    sparse ? known(Known::Hits, hitRateText(selected.steps, selected.kinds)) : QString(), "hit-rate");
+                    sparse ? known(Known::Hits, hitRateText(run->row, selected.steps, selected.kinds)) : QString(),
+                    "hit-rate");
     stepFacts_->set(
         tr("Locality"),
         sparse ? formatRatio(selectedWhereKept > 0 ? double(sum.kept) / double(selectedWhereKept) : std::nan(""))

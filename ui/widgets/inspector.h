@@ -2,6 +2,7 @@
 // steps at the cursor, and the block at the cursor with its text.
 #pragma once
 
+#include "profiler/read/serving.h"
 #include "profiler/read/step_kind.h"
 #include "profiler/read/trace_reader.h"
 #include "ui/frame/fact_table.h"
@@ -46,6 +47,7 @@ private:
         std::vector<StepKind> kinds; // of each step; empty: of one step only
         std::optional<SelectionRow> selection;
         std::string blockText;
+        std::vector<MemberRow> members; // of an iteration of a server that is no step
     };
     void showRun();
     void showRecordingCost();

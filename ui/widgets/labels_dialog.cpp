@@ -60,7 +60,7 @@ LabelsDialog::LabelsDialog(const std::vector<LabelledRun>& runs, Field first, QW
     nameField_->setAccessibleName(tr("Name"));
     nameField_->setText(name_);
     nameField_->setPlaceholderText(tr("the recorded name"));
-    nameField_->setToolTip(tr("How the run is called everywhere; empty: as it was recorded"));
+    nameField_->setToolTip(tr("Name of the run; empty: the recorded name"));
     tagsField_->setObjectName(QStringLiteral("labelTags"));
     tagsField_->setAccessibleName(tr("Tags"));
     tagsField_->setText(joined(shared_));

@@ -171,8 +171,9 @@ void RunStatistics::take(Answer answer) {
 /// Says beside the numbers, and in their tooltips, which steps they count.
 void RunStatistics::tellWhatCounts(const RunSummary& summary) {
     const QString counted = QString::fromStdString(summary.ratesCount());
-    counted_->setText(summary.coldSteps == 0                       ? QString()
+    counted_->setText(summary.coldSteps + summary.mixedSteps == 0  ? QString()
                       : summary.countedSteps < summary.decodeSteps ? counted
+                      : summary.mixedSteps > 0                     ? tr("cold and mixed steps counted")
                                                                    : tr("cold steps counted"));
     const QString words = capitalised(counted) + QLatin1Char('.');
     const auto explain = [](QLabel* number, const QString& text) { number->parentWidget()->setToolTip(text); };

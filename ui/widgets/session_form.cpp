@@ -202,15 +202,16 @@ QString SessionForm::findProblem() {
     const KvEstimate estimate = estimateKv(*chosen_.loaded, entry, use, {*promptTokens, maxNewTokens_->value()},
                                            sequences_->value(), chosenSlots, advanced_->measuresOracle());
     const std::int64_t onDevice = estimate.deviceBytes + estimate.sharedBytes;
-    const QString budgetText =
-        attended == 0 ? tr("Attends to all %1 tokens.").arg(formatCount(tokens))
-                      : tr("Attends to at most %1 of %2 tokens (%3) per KV head.")
-                            .arg(formatCount(attended), formatCount(tokens), formatShare(attended, tokens));
+    const QString budgetText = attended == 0
+                                   ? tr("Attends to all %1 tokens.").arg(formatCount(tokens))
+                                   : tr("Attends to at most %1 of %2 tokens (%3) per KV head.")
+                                         .arg(formatCount(attended), formatCount(tokens),
+                                              formatShare(attended, tokens).replace(QLatin1Char(' '), QChar::Nbsp));
     budget_->setText(budgetText);
     budget_->show();
     proposeForecast(entry, values);
     QString device = estimate.blockSlots > 0
-                         ? tr("device %1 (%2 slots)").arg(formatBytes(onDevice), formatCount(estimate.blockSlots))
+                         ? tr("device %1 (%2\u00a0slots)").arg(formatBytes(onDevice), formatCount(estimate.blockSlots))
                          : tr("device %1, all resident").arg(formatBytes(onDevice));
     if (estimate.oracleBytes > 0) device += tr(" and %1 for the oracle").arg(formatBytes(estimate.oracleBytes));
     footer_->setEstimate(tr("KV memory: host %1 · %2").arg(formatBytes(estimate.hostBytes), device));

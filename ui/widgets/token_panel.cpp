@@ -337,8 +337,9 @@ void TokenPanel::showHeading() {
     // An iteration that decoded nothing, or a canvas whose forwards all read the prompt, is no prefill.
     const bool prefills = !run->row.serves() && !denoisesCanvas(run->row);
     if (knownSteps_ > 0)
-        parts << (cursor.step == 0 && prefills ? tr("step 0 of %1 (prefill)").arg(knownSteps_ - 1)
-                                               : tr("step %1 of %2").arg(cursor.step).arg(knownSteps_ - 1));
+        parts << (prefills && run->row.prompts.readsPrompt(cursor.step)
+                      ? tr("step %1 of %2 (prefill)").arg(cursor.step).arg(knownSteps_ - 1)
+                      : tr("step %1 of %2").arg(cursor.step).arg(knownSteps_ - 1));
     if (!answer_.isEmpty()) parts << tr("answer: %1").arg(answer_);
     if (cursor.firstStep >= 0) parts << tr("steps %1 to %2 chosen").arg(cursor.firstStep).arg(cursor.lastStep);
     place_->setText(parts.join(QStringLiteral("  ·  ")));

@@ -35,7 +35,7 @@ TraceFacts readTraceFacts(const QString& path) {
         const RunRow& run = runs.front();
         if (!run.name.empty()) facts.name = QString::fromStdString(run.name);
         facts.status = QString::fromStdString(run.status.text());
-        facts.steps = std::max(run.steps - 1, 0);
+        facts.steps = run.prompts.decodesBelow(run.steps);
         facts.iterations = run.iterations;
         facts.stale = run.stale;
         const QDateTime created = QDateTime::fromString(QString::fromStdString(run.createdUtc), Qt::ISODate);

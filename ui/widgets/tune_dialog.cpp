@@ -2,9 +2,11 @@
 
 #include "base/error.h"
 #include "base/whole_file.h"
+#include "core/select/method.h"
 #include "profiler/tune/tune_text.h"
 #include "ui/frame/as_written.h"
 #include "ui/frame/dialog_size.h"
+#include "ui/frame/empty_page.h"
 #include "ui/frame/save_path.h"
 #include "ui/frame/small_widgets.h"
 #include "ui/look/theme.h"
@@ -53,6 +55,14 @@ QString millisecondsText(double ns) {
     return std::isfinite(ns) ? QString::number(ns / 1e6, 'f', 3) : QStringLiteral("–");
 }
 
+/// "Double Sparsity, heavy tokens 176"
+QString candidateTitle(const TuneCandidate& candidate) {
+    QStringList parts{QString::fromStdString(methodTitle(candidate.method))};
+    for (const auto& [key, value] : candidate.settings)
+        parts << QStringLiteral("%1 %2").arg(titleOf(key).toLower(), QString::fromStdString(value));
+    return parts.join(QStringLiteral(", "));
+}
+
 } // namespace
 
 TuneDialog::TuneDialog(QWidget* parent) : ModelWorkDialog(QStringLiteral("tune"), tr("Tune"), parent) {
@@ -60,6 +70,14 @@ TuneDialog::TuneDialog(QWidget* parent) : ModelWorkDialog(QStringLiteral("tune")
     left->addWidget(makeTitle());
     options_ = new TuneOptions;
     left->addWidget(makeColumnScroll(options_), 1);
+    empty_ = new EmptyPage;
+    empty_->setTexts(
+        tr("What to decode with, tried out"),
+        tr("Tune predicts how long a step takes with every method, budget and block size that fits the memory. It runs "
+           "the fastest of them on the prompts that are chosen at the left, and recommends the fastest one that gives "
+           "enough good answers. Nothing is recommended that was not run."),
+        {});
+    right->addWidget(empty_, 1);
     plot_ = new TunePlot(this);
     right->addWidget(plot_->canvas(), 1);
     makeTable(right);
@@ -70,7 +88,7 @@ TuneDialog::TuneDialog(QWidget* parent) : ModelWorkDialog(QStringLiteral("tune")
     connect(options_, &TuneOptions::changed, this, &TuneDialog::refresh);
     connect(&job_, &TuningJob::advanced, this, [this](double fraction, const QString& what) {
         showFraction(fraction);
-        what_->setText(what);
+        what_->setText(inTitles(what));
     });
     connect(&job_, &TuningJob::changed, this, [this](const TuneResult& result) { showResult(result, false); });
     connect(&job_, &TuningJob::finished, this, [this](const TuneResult& result) { showResult(result, true); });
@@ -78,7 +96,27 @@ TuneDialog::TuneDialog(QWidget* parent) : ModelWorkDialog(QStringLiteral("tune")
             [this] { showCancelled(tr("Cancelled before anything was measured.")); });
     connect(&job_, &TuningJob::failed, this, &TuneDialog::showFailed);
     applyTheme(Theme::current());
+    clearResult();
     refresh();
+}
+
+void TuneDialog::clearResult() {
+    result_.reset();
+    table_->setRowCount(0);
+    leftOut_->clear();
+    plot_->show(nullptr);
+    plot_->canvas()->hide();
+    table_->hide();
+    empty_->show();
+}
+
+QString TuneDialog::inTitles(const QString& what) const {
+    if (result_)
+        for (const TuneRow& row : result_->rows)
+            if (const QString name = QString::fromStdString(row.candidate.name());
+                what.endsWith(QLatin1Char(' ') + name))
+                return what.chopped(name.size()) + candidateTitle(row.candidate);
+    return what;
 }
 
 void TuneDialog::makeTable(QVBoxLayout* layout) {
@@ -179,22 +217,23 @@ void TuneDialog::start() {
         message_->show(InlineMessage::Kind::Error, QString::fromStdString(oneLine(error)));
         return;
     }
-    result_.reset();
-    table_->setRowCount(0);
-    leftOut_->clear();
-    plot_->show(nullptr);
+    clearResult();
     showFraction(0);
     refresh();
 }
 
 void TuneDialog::showResult(const TuneResult& result, bool done) {
     result_ = result;
+    empty_->hide();
+    table_->show();
     fillTable();
     plot_->show(&*result_);
+    plot_->canvas()->setVisible(!result_->order.empty()); // axes without a point say nothing
     if (done) {
         showFraction(result.cancelled ? 0 : 1);
         what_->setText(result.cancelled ? tr("Cancelled.") : tr("Done."));
-        verdict_->setText(QString::fromStdString(tuneVerdict(result)));
+        verdict_->setText(QString::fromStdString(tuneVerdict(
+            result, [](const TuneCandidate& candidate) { return candidateTitle(candidate).toStdString(); })));
         verdict_->show();
         if (result.recommended) table_->selectRow(int(*result.recommended));
     }
@@ -218,7 +257,7 @@ void TuneDialog::fillTable() {
             table_->setItem(i, column, item);
         };
         set(Place, QString::number(i + 1));
-        set(Name, QString::fromStdString(candidate.name()), false);
+        set(Name, candidateTitle(candidate), false);
         table_->item(i, Name)->setToolTip(
             asWritten(tr("%1\nPredicted by %2")
                           .arg(QString::fromStdString(candidate.name()), QString::fromStdString(row.predicted.from))));

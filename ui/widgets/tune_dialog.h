@@ -17,6 +17,7 @@ namespace kvscope::ui {
 
 class MeasuredLabel;
 class TuneOptions;
+class EmptyPage;
 class TunePlot;
 
 class TuneDialog final : public ModelWorkDialog {
@@ -42,10 +43,14 @@ private:
     void showResult(const TuneResult& result, bool done);
     void fillTable();
     std::optional<std::size_t> chosenRow() const;
+    /// What is done, with candidates by their titles.
+    QString inTitles(const QString& what) const;
+    void clearResult();
 
     TuningJob job_;
     std::optional<TuneResult> result_;
     TuneOptions* options_ = nullptr;
+    EmptyPage* empty_ = nullptr; // in the place of plot and table until something is predicted
     MutedLabel* leftOut_ = nullptr;
     MeasuredLabel* verdict_ = nullptr;
     QPushButton *run_ = nullptr, *copy_ = nullptr, *save_ = nullptr;

@@ -42,7 +42,7 @@ std::vector<int> numbersOf(const QLineEdit& edit, const QString& what) {
         numbers.push_back(part.trimmed().toInt(&valid));
         if (!valid || numbers.back() < 1)
             throw Error(ErrorKind::BadInput,
-                        QObject::tr("%1: '%2' is no number of tokens").arg(what, part.trimmed()).toStdString(),
+                        QObject::tr("%1: '%2' is not a number of tokens").arg(what, part.trimmed()).toStdString(),
                         "write numbers with commas between them");
     }
     return numbers;

@@ -24,6 +24,7 @@
 #include "ui/widgets/serve_dialog.h"
 #include "ui/widgets/session_form.h"
 #include "ui/widgets/token_strip.h"
+#include "ui/widgets/tune_dialog.h"
 #include "ui/widgets/welcome_page.h"
 #include "ui/window/crash_recovery.h"
 #include "ui/window/panels.h"
@@ -53,6 +54,8 @@
 #include <QVBoxLayout>
 
 #include <algorithm>
+#include <memory>
+#include <optional>
 #include <utility>
 
 namespace kvscope::ui {
@@ -260,6 +263,7 @@ void MainWindow::connectSession() {
         form_->setModel(name, controller_->model());
         if (auto* dialog = findChild<CalibrateDialog*>()) dialog->setModel(name, controller_->model());
         if (auto* dialog = findChild<ServeDialog*>()) dialog->setModel(name, controller_->model());
+        if (auto* dialog = findChild<TuneDialog*>()) dialog->setModel(name, controller_->model());
         if (repeat_.recorded && repeat_.recorded->request.model == name) fillFormAgain();
     });
     connect(session, &SessionController::stateChanged, this, &MainWindow::updateActions);
@@ -270,14 +274,23 @@ void MainWindow::connectSession() {
         const bool live = run && run->live; // the session's own run is shown
         promptProgress_->showReading(fraction, live ? run->row.layers : 0, live ? run->row.sequences : 0);
     });
-    connect(session, &SessionController::finished, this, [this](bool completed) {
+    const auto shownAtEnd = std::make_shared<std::optional<RunKey>>();
+    connect(session, &SessionController::finished, this, [this, shownAtEnd](bool completed) {
         session_.active = session_.queued = false;
         session_.forked.reset();
-        showMessage(completed ? tr("The session finished.") : tr("The session was stopped."));
+        status_->say(completed ? tr("The session finished.") : tr("The session was stopped."), false,
+                     StatusLine::About::Session);
+        const OpenRun* run = workspace_->current();
+        *shownAtEnd = run != nullptr ? std::optional<RunKey>(run->key) : std::nullopt;
         updateActions();
     });
     connect(session, &SessionController::remark, this, [this](const QString& sentence) { showMessage(sentence); });
     connect(workspace_.get(), &Workspace::currentChanged, this, &MainWindow::compareFork);
+    connect(workspace_.get(), &Workspace::currentChanged, this, [this, shownAtEnd] {
+        const OpenRun* run = workspace_->current();
+        if (run == nullptr || !(std::optional<RunKey>(run->key) == *shownAtEnd))
+            status_->forget(StatusLine::About::Session); // below another run it would be about that one
+    });
     connect(session, &SessionController::failed, this, [this](const QString& sentence) {
         repeat_.recorded.reset();
         session_.forked.reset();

@@ -197,14 +197,14 @@ private:
     /// The session of controller_.
     struct {
         bool active = false;
-        bool queued = false;          // it is one of the queue, not of the form
-        std::optional<RunKey> forked; // it was asked to go on from this run, and its own run is not there yet
+        bool queued = false;          // the session is one of the queue, not of the form
+        std::optional<RunKey> forked; // the session is a fork of this run, and its own run is not in the list yet
     } session_;
     /// A recorded run that was asked for again.
     struct {
         std::unique_ptr<SessionToRepeat> recorded; // waits for its model; null: none does
-        std::optional<ProposedChange> change;      // what is asked for differently
-        bool runs = false;                         // the session runs as soon as the form holds it
+        std::optional<ProposedChange> change;      // what the user wants to be different
+        bool runs = false;                         // whether the session runs as soon as the form holds it
     } repeat_;
     std::unique_ptr<Workspace> workspace_;
     std::unique_ptr<SessionController> controller_; // after workspace_, which it uses
@@ -226,7 +226,7 @@ private:
     Panels* panels_ = nullptr;
     QMenu* recentMenu_ = nullptr;
     ColourMapMenu* colourMaps_ = nullptr;
-    InlineMessage* banner_ = nullptr; // above the views: errors of their reads
+    InlineMessage* banner_ = nullptr; // errors of reads, above the views
     CrashRecovery* crash_ = nullptr;
     PromptProgress* promptProgress_ = nullptr;
     /// The heading under which the help lists the actions that are being made.

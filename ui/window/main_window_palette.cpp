@@ -32,7 +32,8 @@ PaletteEntry entryOf(QAction* action, const QString& id, const QString& group) {
     return entry;
 }
 
-/// The entries of a menu and of the menus in it; what a menu lists newly each time has the menu's name before its own.
+/// Adds the entries of a menu and of the menus in it. Entries that a menu makes anew each time it opens have the menu's
+/// name before their own.
 void addMenu(const QMenu& menu, const QString& group, std::vector<PaletteEntry>& entries) {
     for (QAction* action : menu.actions()) {
         if (action->isSeparator() || action->text().isEmpty()) continue;

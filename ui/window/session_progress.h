@@ -17,8 +17,8 @@ public:
 
     void setWorking(bool working); // false: there is nothing to show; the next work begins at 0
     void advance(double fraction, const QString& what);
-    /// In a narrow window the widget of `other` is hidden while there is something to show: the tool bar would hide its
-    /// last buttons.
+    /// In a narrow window the widget of `other` is hidden while there is something to show; without that the tool bar
+    /// would hide its last buttons.
     void takeRoomOf(QAction* other);
 
 signals:
@@ -31,7 +31,7 @@ private:
     void share();
 
     QWidget* row_;
-    QAction* other_ = nullptr; // which gives way
+    QAction* other_ = nullptr; // the action whose widget is hidden in a narrow window
     QLabel* text_;
     QProgressBar* bar_;
 };

@@ -12,7 +12,7 @@ class StatusLine final : public QStatusBar {
     Q_OBJECT
 public:
     /// What a message is about, for those that take it back when a person has gone on.
-    enum class About { Other, OpenedFiles, Model };
+    enum class About { Other, OpenedFiles, Model, Session };
 
     explicit StatusLine(QWidget* parent);
 

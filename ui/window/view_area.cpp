@@ -371,8 +371,8 @@ std::vector<int> ViewArea::docksBeside(Qt::Orientation direction) const {
 
 int ViewArea::columns() const { return 1 + int(docksBeside(Qt::Horizontal).size()); }
 
-/// Remembers the share of a dock that the user has put somewhere, or whose edge was dragged. A new size that the dock
-/// gets because the area has a new one is nobody's wish.
+/// Remembers the share of a dock that the user has put somewhere, or whose edge was dragged. A dock that gets a new
+/// size because the area has one does not change its share.
 bool ViewArea::eventFilter(QObject* watched, QEvent* event) {
     if (event->type() == QEvent::Resize && size() == laidOut_)
         if (const auto found = std::find(docks_.begin(), docks_.end(), watched); found != docks_.end())
@@ -463,7 +463,7 @@ void ViewArea::rejoinAll() {
     bringToFront(index);
 }
 
-/// The tab in front stays in front: who closes one of two views goes on with the other.
+/// The view that was in front of the tabs stays there: a user who closes one of two views goes on with the other.
 void ViewArea::closed(int index) {
     putBack(index);
     setFront(front_ == index ? tab_ : front_);

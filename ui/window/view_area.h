@@ -44,7 +44,8 @@ public:
     void bringToFront(int index);
     /// Brings a view to the front that suits what is shown, unless someone has chosen a view.
     void offer(const QString& id);
-    bool isChosen() const { return chosen_; } // the view in front was not only there at first, or offered
+    /// Whether a person has chosen the view in front. Otherwise it was the first view, or was offered.
+    bool isChosen() const { return chosen_; }
 
     bool isApart(int index) const { return docks_[index] != nullptr; } // has left the tabs
     bool isFloating(int index) const;
@@ -54,10 +55,10 @@ public:
     /// Puts the view to the right of the tabs (Qt::Horizontal) or below them (Qt::Vertical), where it gets half of
     /// their room.
     void split(int index, Qt::Orientation direction);
-    void floatView(int index); // into a window of its own
-    void rejoin(int index);    // into the tabs, and there in front
-    void rejoinAll();          // and all tabs to where they were at first
-    int columns() const;       // of views that stand side by side, the tabs among them
+    void floatView(int index); // puts the view into a window of its own
+    void rejoin(int index);    // puts the view back into the tabs, in front
+    void rejoinAll();          // puts all views back into the tabs, in the first order
+    int columns() const;       // how many views stand side by side; the tabs count as one
 
     /// To be called when the area has come into sight. Makes the view in the tabs and puts the views where they were.
     void appear();

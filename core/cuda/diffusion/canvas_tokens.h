@@ -64,7 +64,7 @@ public:
     cuda::BlockRows tiles(const cuda::AttentionShape& shape, const std::int64_t* headFirst) const {
         return {shape, tiles_, tile_, tileRow_.device(), attending_.device(), headFirst};
     }
-    /// Some neighbouring ones.
+    /// The tiles [first, first + count), for attention.
     cuda::BlockRows tiles(const cuda::AttentionShape& shape, const std::int64_t* headFirst, int first,
                           int count) const {
         return {shape, count, tile_, tileRow_.device() + first, attending_.device() + first * heads_, headFirst};

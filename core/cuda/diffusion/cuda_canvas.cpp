@@ -77,7 +77,7 @@ CudaCanvas::CudaCanvas(std::shared_ptr<const DeviceModel> model, const CanvasSet
           [&](const BatchLayout& layout) { return productLayout(layout, setup); }, setup.allowed, launch),
       options_(setup.options), recordsRows_(setup.level != RecordLevel::Counters), sampling_(setup.sampling),
       prompts_(setup.promptTokens), tokens_(setup.maxTokens), sequences_(p_.layout.rows),
-      mostWanted_(int(setup.mostWanted)), reader_(noPages_, reportNeeds(), p_.clock) {
+      mostWanted_(int(setup.mostWanted)), reader_(noPages_, reportNeeds(), p_.clock, 0) {
     store_.blocks.resize(p_.config.layers, nullptr);
     keeping_.of.resize(sequences_);
     keeping_.mostTokens = *std::max_element(tokens_.begin(), tokens_.end());

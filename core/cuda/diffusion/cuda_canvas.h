@@ -60,7 +60,7 @@ private:
         int wantedCount = 0, choosingCount = 0;
         bool attendsToAll = false;   // some row attends to its whole sequence
         bool choosesTiles = false;   // the rows make their masks; all do in the same forward
-        bool attendsByTiles = false; // the rows attend under their masks; likewise
+        bool attendsByTiles = false; // the rows attend under their masks; all do in the same forward
         Numbered<int> firstWanted;   // [row] its first entry in `wanted`
     };
     /// Keys and values.
@@ -111,9 +111,9 @@ private:
 
     DiffusionParts p_; // p_.products has a row for each wanted position, p_.buffers.x their residual streams
     const CanvasOptions options_;
-    const bool recordsRows_; // records densities of rows of tiles, and how much values changed
+    const bool recordsRows_; // whether densities of rows of tiles, and changes of values, are recorded
     const CandidateSampling sampling_;
-    const PerRow<int> prompts_, tokens_; // of each sequence's prompt; of prompt and canvas
+    const PerRow<int> prompts_, tokens_; // [sequence] tokens of the prompt; of prompt and canvas together
     const int sequences_, mostWanted_;
     std::optional<CudaCanvasFeatures> features_;
     std::optional<CudaCanvasTiles> tiles_;

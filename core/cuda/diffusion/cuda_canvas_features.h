@@ -30,7 +30,8 @@ public:
         const cuda::Launch& launch;
         StageRanges& ranges;
     };
-    /// prompts, tokens: of each sequence's prompt; of prompt and canvas. @throws Error(Unsupported)
+    /// prompts, tokens: [sequence] the tokens of the prompt; those of prompt and canvas together. @throws
+    /// Error(Unsupported)
     CudaCanvasFeatures(const Parts& parts, const PerRow<int>& prompts, const PerRow<int>& tokens);
     void plan(DeviceArena& arena);
     /// Fills the tables that no forward changes, after the arena has been taken. headFirst: [sequence*kvHeads] first KV

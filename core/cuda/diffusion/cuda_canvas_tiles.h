@@ -19,14 +19,15 @@ namespace kvscope {
 /// runs as if every query head had a KV head of its own. A tile of keys is a KV block.
 class CudaCanvasTiles {
 public:
-    struct Parts { // everything outlives the object
+    struct Parts { // everything must outlive the object
         const CanvasOptions& options;
         const ModelConfig& config;
         const cuda::AttentionShape& shape;
         const StepBuffers& buffers;
         const cuda::Launch& launch;
     };
-    /// prompts, tokens: [sequence] of the prompt; of prompt and canvas. @throws Error(Unsupported)
+    /// prompts, tokens: [sequence] the tokens of the prompt; those of prompt and canvas together. @throws
+    /// Error(Unsupported)
     CudaCanvasTiles(const Parts& parts, const PerRow<int>& prompts, const PerRow<int>& tokens);
     /// Tokens that attend together: a tile has a whole number of such rows, and a row at most cuda::kMostDenoised.
     static int rowTokens(int tile);
@@ -47,7 +48,7 @@ public:
     /// Makes the masks of the listed rows in a layer, whose queries and keys are there. blocks: of the layer.
     void make(LayerId layer, const CanvasTokens& tokens, const __nv_bfloat16* blocks, const Marks& marks,
               cudaStream_t stream) const;
-    /// Copies to the host what the trace says of the masks. Call it behind the last layer.
+    /// Copies to the host what the trace says of the masks. Called when the last layer's kernels have been launched.
     void collect(cudaStream_t stream) const;
     /// The listed rows attend under their masks.
     void attend(LayerId layer, const CanvasTokens& tokens, const __nv_bfloat16* blocks, std::uint64_t* mark) const;
@@ -81,7 +82,7 @@ private:
     const int rowTokens_;
     PerRow<int> firstRow_;         // of the sequence's lists in a Layer
     int rowsOfAll_ = 0;            // of all sequences
-    int rowsAtOnce_ = 0;           // whose weights are there together
+    int rowsAtOnce_ = 0;           // rows of tiles whose weights are in memory at the same time
     int capacity_ = 0, tiles_ = 0; // of a list; tiles of the longest sequence
     int pieces_ = 0;               // of 16 tokens, of the longest sequence
     std::vector<Row> rows_;        // of the forward

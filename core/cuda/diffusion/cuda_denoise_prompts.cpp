@@ -73,7 +73,23 @@ void CudaDenoisePrompts::readPrompt(RowId sequence, StepRecord& record, double& 
             readPiece(sequence, layer, first, n, out);
             done += n;
         }
+        if (p_.prefix != nullptr) storeLayer(sequence, layer, out);
     }
+}
+
+/// Sends a layer of the prompt, which has been read, to the host. Waits.
+void CudaDenoisePrompts::storeLayer(RowId sequence, LayerId layer, LayerRecord& out) {
+    p_.placer.stages.at(layer, Stage::Offloading);
+    cuda::stampNow(p_.placer.launch, marks_ + kLoad);
+    p_.prefix->storePrompt(layer, sequence, tokensOf(sequence));
+    cuda::stampNow(p_.placer.launch, marks_ + kLoaded);
+    cuda::check(cudaStreamSynchronize(p_.placer.launch.stream), "storing the prompt");
+    const auto spent = std::int64_t(marks_[kLoaded] - marks_[kLoad]);
+    const int pages = p_.prefix->pagesOf(tokensOf(sequence));
+    out.stageNs[Stage::Offloading] += spent;
+    out.transferNs += spent;
+    out.d2hBlocks += pages;
+    out.d2hBytes += pages * p_.prefix->pageBytes();
 }
 
 /// Reads the tokens [first, first + n) of a prompt in one layer. Waits.

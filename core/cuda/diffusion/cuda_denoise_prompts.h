@@ -2,6 +2,7 @@
 // blocks before it.
 #pragma once
 
+#include "core/cuda/diffusion/cuda_prefix.h"
 #include "core/cuda/diffusion/denoiser_layer.h"
 #include "core/cuda/gpu_clock.h"
 #include "core/cuda/prompt_piece.h"
@@ -24,6 +25,7 @@ public:
         const int block; // tokens
         const PiecePlacer placer;
         const PerLayer<DenoiserLayer>& layers;
+        const CudaPrefix* const prefix; // null: keys and values stay in the layers' memory
         const GpuClock& clock;
         GpuTrace* const trace; // null: nobody records
     };
@@ -42,6 +44,7 @@ private:
     void readPrompt(RowId sequence, StepRecord& record, double& done, double all, const Progress& progress,
                     const std::stop_token& stop);
     void readPiece(RowId sequence, LayerId layer, int first, int n, LayerRecord& out);
+    void storeLayer(RowId sequence, LayerId layer, LayerRecord& out);
     void addTimes(LayerRecord& out) const;
 
     const Parts p_;

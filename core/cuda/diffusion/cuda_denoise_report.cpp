@@ -29,14 +29,18 @@ DenoiseReport::DenoiseReport(const DenoiseReportNeeds& needs, std::byte* base, s
     lay(changes, base, bytes, {layers, needs.sets, tokens});
     lay(pages, base, bytes, {layers, needs.items(), needs.words});
     lay(agnostic, base, bytes, needs.agnostic ? Elements(layers, needs.items(), needs.words) : Elements(0));
+    lay(hits, base, bytes, needs.offloads ? Elements(layers, needs.items(), needs.words) : Elements(0));
+    lay(moved, base, bytes, needs.offloads ? Elements(layers, int{cuda::PrefixPagesArgs::kCounts}) : Elements(0));
+    lay(came, base, bytes, needs.ahead ? Elements(layers, needs.items()) : Elements(0));
+    lay(late, base, bytes, needs.ahead ? Elements(layers, needs.items()) : Elements(0));
     lay(densities, base, bytes, {layers, needs.densities()});
     lay(kvChanges, base, bytes, needs.kvChanges ? Elements(layers, 2, tokens) : Elements(0));
 }
 
 DenoiseReportReader::DenoiseReportReader(const DenoiseOptions& options, const DenoiseReportNeeds& needs,
-                                         const GpuClock& clock)
-    : options_(options), needs_(needs), clock_(clock), pagesAt_(needs.layers, needs.rows, needs.kvHeads),
-      previous_(pagesAt_.size()) {}
+                                         const GpuClock& clock, std::int64_t pageBytes)
+    : options_(options), needs_(needs), clock_(clock), pageBytes_(pageBytes),
+      pagesAt_(needs.layers, needs.rows, needs.kvHeads), previous_(pagesAt_.size()) {}
 
 void DenoiseReportReader::fill(const DenoiseReport& report, ForwardShape shape, std::span<const DenoiseRow> rows,
                                std::span<const std::uint32_t> flags, StepRecord& record) {
@@ -51,6 +55,7 @@ void DenoiseReportReader::fill(const DenoiseReport& report, ForwardShape shape, 
     record.layers.assign(needs_.layers, {});
     for (const LayerId layer : idsUpTo<LayerId>(needs_.layers)) {
         fillStages(report, shape, layer, record.layers[int(layer)]);
+        if (needs_.offloads) fillMoved(report, layer, record.layers[int(layer)]);
         for (std::size_t i = 0; i < rows.size(); ++i)
             for (const KvHeadId g : idsUpTo<KvHeadId>(needs_.kvHeads))
                 fillHead(report, layer, rows[i], flags[i], g, record);
@@ -65,9 +70,15 @@ void DenoiseReportReader::fillStages(const DenoiseReport& report, ForwardShape s
     out.startNs = clock_.sinceOrigin(marks[kQkv]);
     std::vector<std::pair<Stage, std::uint64_t>> order{{Stage::QkvLinear, marks[kQkv]}, {Stage::Rope, marks[kRope]}};
     if (needs_.active) order.emplace_back(options_.pages ? Stage::Compression : Stage::Attention, marks[kCompression]);
-    if (shape.choosesOnce || (shape.sparse && options_.choosesPages())) {
+    const bool byQuery = shape.sparse && options_.choosesPages();
+    if (byQuery || (shape.choosesOnce && !needs_.offloads)) {
         order.emplace_back(Stage::Stage1, marks[kStage1]);
         order.emplace_back(Stage::Pooling, marks[kPooling]);
+    }
+    if (needs_.offloads) order.emplace_back(Stage::Offloading, marks[needs_.ahead ? kReady : kLoad]);
+    if (shape.choosesOnce && needs_.offloads) {
+        order.emplace_back(Stage::Stage1, marks[kWeigh]);
+        order.emplace_back(Stage::Pooling, marks[kChooseOnce]);
     }
     order.emplace_back(shape.sparse ? Stage::Stage2 : Stage::Attention, marks[kAttention]);
     if (options_.choosesPages() && shape.cleans) order.emplace_back(Stage::Offloading, marks[kOffloading]);
@@ -79,6 +90,24 @@ void DenoiseReportReader::fillStages(const DenoiseReport& report, ForwardShape s
         const std::uint64_t until = s + 1 < order.size() ? order[s + 1].second : end;
         out.stageNs[order[s].first] += std::int64_t(until - order[s].second);
     }
+}
+
+/// Fills what travelled for a layer. What it loads on demand it waits for: nothing computes meanwhile. For pages that
+/// were sent ahead it waits if they have not come when it is ready for them.
+void DenoiseReportReader::fillMoved(const DenoiseReport& report, LayerId layer, LayerRecord& out) const {
+    const std::uint32_t* const moved = report.movedOf(layer);
+    const std::uint64_t* const marks = report.mark(layer, kQkv);
+    const auto ahead = std::int32_t(moved[cuda::PrefixPagesArgs::kAsked]),
+               onDemand = std::int32_t(moved[cuda::PrefixPagesArgs::kLoads]);
+    out.h2dBlocks = ahead + onDemand;
+    out.d2hBlocks = std::int32_t(moved[cuda::PrefixPagesArgs::kStores]);
+    out.h2dBytes = out.h2dBlocks * pageBytes_;
+    out.d2hBytes = out.d2hBlocks * pageBytes_;
+    if (onDemand + out.d2hBlocks > 0) out.transferNs = out.exposedNs = std::int64_t(marks[kLoaded] - marks[kLoad]);
+    if (ahead == 0) return;
+    const auto waited = marks[kCame] > marks[kReady] ? std::int64_t(marks[kCame] - marks[kReady]) : 0;
+    out.exposedNs += waited;
+    out.transferNs += std::max(waited, std::int64_t(marks[kCame] - marks[kSent]));
 }
 
 /// Adds the KV head's row of the trace to the record, and its selection where it chose pages.
@@ -144,7 +173,19 @@ void DenoiseReportReader::fillSelection(const DenoiseReport& report, LayerId lay
     Pages& before = previous_[pagesAt_.offset(layer, row.sequence, kvHead)];
     SelectionRecord selection;
     selection.layer = int(layer), selection.sequence = int(row.sequence), selection.kvHead = int(kvHead);
-    selection.selected = selection.hits = std::int32_t(pages.size());
+    const std::uint32_t* const there = needs_.offloads ? RowsOf(report.hitsOf(layer), needs_.words)[item] : nullptr;
+    const auto isIn = [](const std::uint32_t* bits, std::int32_t page) {
+        return (bits[page / 32] >> (page % 32) & 1) != 0;
+    };
+    const auto isHit = [&](std::int32_t page) { return there == nullptr || isIn(there, page); };
+    selection.selected = std::int32_t(pages.size());
+    selection.hits = std::int32_t(std::count_if(pages.begin(), pages.end(), isHit));
+    selection.misses = selection.selected - selection.hits;
+    if (const cuda::AskedPages came = needs_.ahead ? report.cameOf(layer)[item] : cuda::AskedPages();
+        came.predicted >= 0) {
+        selection.predicted = came.predicted, selection.used = came.used, selection.wasted = came.wasted;
+        selection.late = std::int32_t(report.lateOf(layer)[item].late);
+    }
     selection.first = std::uint32_t(record.blocks.size());
     if (before.known && !row.clean && !pages.empty())
         selection.kept = std::int32_t(std::count_if(pages.begin(), pages.end(), [&](std::int32_t page) {
@@ -153,8 +194,8 @@ void DenoiseReportReader::fillSelection(const DenoiseReport& report, LayerId lay
     const std::uint32_t* const agnostic =
         needs_.agnostic ? RowsOf(report.agnosticOf(layer), needs_.words)[item] : nullptr;
     for (const std::int32_t page : pages) {
-        const bool always = agnostic != nullptr && (agnostic[page / 32] >> (page % 32) & 1) != 0;
-        record.blocks.emplace_back(page, always ? Origin::QueryAgnostic : Origin::QueryAware, true);
+        const bool always = agnostic != nullptr && isIn(agnostic, page);
+        record.blocks.emplace_back(page, always ? Origin::QueryAgnostic : Origin::QueryAware, isHit(page));
     }
     record.selections.push_back(selection);
     before.list = std::move(pages);
@@ -163,6 +204,7 @@ void DenoiseReportReader::fillSelection(const DenoiseReport& report, LayerId lay
     const bool firstOfLayer = sums.selected == 0;
     sums.selected += selection.selected;
     sums.hits += selection.hits;
+    sums.misses += selection.misses;
     if (selection.selected == 0) return;
     sums.kept =
         (firstOfLayer || sums.kept >= 0) && selection.kept >= 0 ? (firstOfLayer ? 0 : sums.kept) + selection.kept : -1;

@@ -6,6 +6,7 @@
 #include "core/cuda/device_memory.h"
 #include "core/cuda/gpu_clock.h"
 #include "core/session/denoise_engine.h"
+#include "kernels/cuda/diffusion/prefix_pages.h"
 #include "kernels/cuda/diffusion/unmask.h"
 
 #include <cstddef>
@@ -25,6 +26,8 @@ struct DenoiseReportNeeds {
                       // nobody records
     int queryHeads = 0;
     bool agnostic = false;  // which pages were chosen once for the block
+    bool offloads = false;  // the prefix waits on the host: what was moved
+    bool ahead = false;     // pages are asked for before a forward begins: what came of it
     bool kvChanges = false; // how much keys and values changed
     Elements items() const { return {rows, kvHeads}; }
     /// Of one layer.
@@ -34,8 +37,28 @@ struct DenoiseReportNeeds {
 /// One report, on the device or its copy on the host. Parts that a forward does not write keep the numbers of an
 /// earlier forward.
 struct DenoiseReport {
-    /// Marks of a layer, in their order.
-    enum Mark { kQkv, kRope, kCompression, kStage1, kPooling, kAttention, kOffloading, kOLinear, kFfn, kMarks };
+    /// Marks of a layer, in their order; then those of transfers. kLoaded and kCame are the times at which the last
+    /// block arrived, of those moved on demand and those sent ahead, which began at kSent. A forward that waits for
+    /// pages of the host chooses by their keys once they are there: from kWeigh on, where others do from kStage1 on.
+    enum Mark {
+        kQkv,
+        kRope,
+        kCompression,
+        kStage1,
+        kPooling,
+        kReady, // for pages that were sent ahead
+        kLoad,
+        kWeigh,
+        kChooseOnce,
+        kAttention,
+        kOffloading,
+        kOLinear,
+        kFfn,
+        kLoaded,
+        kSent,
+        kCame,
+        kMarks
+    };
     /// Marks of the forward.
     enum StepMark { kEmbed, kLmHead, kSample, kEnd, kStepMarks };
 
@@ -52,8 +75,12 @@ struct DenoiseReport {
     float* changes = nullptr;          // [layers][rows][sets][block], or null
     std::uint32_t* pages = nullptr;    // [layers][rows*kvHeads][words], or null
     std::uint32_t* agnostic = nullptr; // likewise: pages that were chosen once for the block, or null
-    float* densities = nullptr;        // [layers][rows][queryHeads][tileRows], or null
-    float* kvChanges = nullptr;        // [layers][rows][keys, values][block], or null
+    std::uint32_t* hits = nullptr;    // [layers][rows*kvHeads][words] those of `pages` that were on the device, or null
+    std::uint32_t* moved = nullptr;   // [layers][PrefixPagesArgs::kCounts], or null
+    cuda::AskedPages* came = nullptr; // [layers][rows*kvHeads], or null
+    cuda::SelectionHead* late = nullptr; // [layers][rows*kvHeads] of pages sent ahead those that came late, or null
+    float* densities = nullptr;          // [layers][rows][queryHeads][tileRows], or null
+    float* kvChanges = nullptr;          // [layers][rows][keys, values][block], or null
 
     std::uint64_t* mark(LayerId layer, Mark which) const { return marks + int(layer) * kMarks + which; }
     std::uint64_t* activeOf(LayerId layer) const { return part(active, needs_.items(), layer); }
@@ -61,6 +88,10 @@ struct DenoiseReport {
     float* changesOf(LayerId layer) const { return part(changes, {needs_.rows, needs_.sets, needs_.block}, layer); }
     std::uint32_t* agnosticOf(LayerId layer) const { return part(agnostic, {needs_.items(), needs_.words}, layer); }
     float* densitiesOf(LayerId layer) const { return part(densities, needs_.densities(), layer); }
+    std::uint32_t* hitsOf(LayerId layer) const { return part(hits, {needs_.items(), needs_.words}, layer); }
+    std::uint32_t* movedOf(LayerId layer) const { return part(moved, int{cuda::PrefixPagesArgs::kCounts}, layer); }
+    cuda::AskedPages* cameOf(LayerId layer) const { return part(came, needs_.items(), layer); }
+    cuda::SelectionHead* lateOf(LayerId layer) const { return part(late, needs_.items(), layer); }
     float* kvChangesOf(LayerId layer) const { return part(kvChanges, {needs_.rows, 2, needs_.block}, layer); }
     const DenoiseReportNeeds& needs() const { return needs_; }
 
@@ -86,7 +117,9 @@ struct ForwardShape {
 /// count how many of them are chosen again.
 class DenoiseReportReader {
 public:
-    DenoiseReportReader(const DenoiseOptions& options, const DenoiseReportNeeds& needs, const GpuClock& clock);
+    /// pageBytes: of one page of one KV head, keys and values
+    DenoiseReportReader(const DenoiseOptions& options, const DenoiseReportNeeds& needs, const GpuClock& clock,
+                        std::int64_t pageBytes);
     /// Fills everything of the record but what the session adds. flags: BlockRow::Flag of each of `rows`.
     void fill(const DenoiseReport& report, ForwardShape shape, std::span<const DenoiseRow> rows,
               std::span<const std::uint32_t> flags, StepRecord& record);
@@ -97,6 +130,7 @@ private:
         bool known = false;
     };
     void fillStages(const DenoiseReport& report, ForwardShape shape, LayerId layer, LayerRecord& out) const;
+    void fillMoved(const DenoiseReport& report, LayerId layer, LayerRecord& out) const;
     void fillHead(const DenoiseReport& report, LayerId layer, const DenoiseRow& row, std::uint32_t flags,
                   KvHeadId kvHead, StepRecord& record);
     void fillTiles(const DenoiseReport& report, LayerId layer, const DenoiseRow& row, DenoiseLayer& out,
@@ -109,6 +143,7 @@ private:
     const DenoiseOptions& options_;
     const DenoiseReportNeeds needs_;
     const GpuClock& clock_;
+    const std::int64_t pageBytes_;
     const Extents<LayerId, RowId, KvHeadId> pagesAt_;
     std::vector<Pages> previous_;
 };

@@ -93,14 +93,20 @@ CudaDenoiser::CudaDenoiser(std::shared_ptr<const DeviceModel> model, const Denoi
       rules_(options_, recorded_.changes, recorded_.observer != nullptr,
              sampling_.temperature <= 0 && recorded_.observer == nullptr),
       rows_(p_.layout.rows), block_(options_.block), layers_(p_.config.layers),
+      prefix_(setup.slots > 0
+                  ? std::make_unique<CudaPrefix>(
+                        CudaPrefix::Parts{p_.layout, p_.table, p_.launch, p_.ranges, device_.report, layers_, options_},
+                        setup.slots, setup.cachePolicy)
+                  : nullptr),
       prompts_({*p_.model,
                 setup.prompts,
                 block_,
                 {p_.config, p_.layout, p_.buffers, p_.table, p_.launch, p_.passes, p_.ranges},
                 layers_,
+                prefix_.get(),
                 p_.clock,
                 p_.trace}),
-      reader_(options_, reportNeeds(), p_.clock) {
+      reader_(options_, reportNeeds(), p_.clock, std::int64_t(cuda::blockBytes(p_.layout.shape))) {
     if (p_.config.latent)
         throw Error(ErrorKind::Unsupported, "block diffusion with latent attention does not run on the GPU backend",
                     "use --backend cpu");
@@ -124,6 +130,8 @@ DenoiseReportNeeds CudaDenoiser::reportNeeds() const {
     needs.active = namesActive();
     needs.words = options_.pages ? std::size_t(p_.layout.maxBlocks + 31) / 32 : 0;
     needs.agnostic = options_.agnosticPages > 0;
+    needs.offloads = prefix_ != nullptr;
+    needs.ahead = needs.offloads && options_.fetchAhead;
     needs.queryHeads = p_.config.queryHeads;
     needs.tileRows = options_.tiles && recorded_.changes ? (block_ + options_.page - 1) / options_.page : 0;
     needs.kvChanges = recorded_.kvChanges;
@@ -135,6 +143,7 @@ void CudaDenoiser::plan() {
     planSharedBuffers(p_.arena, p_.buffers, p_.config, p_.products);
     p_.plan();
     planLayers();
+    if (prefix_) prefix_->plan(p_.arena);
     if (options_.choosesPages()) planChoice();
     if (rules_.weighs()) planTiles();
     p_.arena.plan(changes_, rules_.compares() ? queries : Elements(0), kActivations);
@@ -159,7 +168,9 @@ void CudaDenoiser::planLayers() {
     const int dim = p_.config.headDim;
     const Elements queries(rows_, block_, p_.config.queryHeads), blocks(p_.layout.blocksTotal);
     for (DenoiserLayer& layer : layers_) {
-        p_.arena.plan(layer.blocks, {blocks, p_.layout.blockElements}, {"kv_resident", "resident KV cache", Holds::Kv});
+        if (!prefix_)
+            p_.arena.plan(layer.blocks, {blocks, p_.layout.blockElements},
+                          {"kv_resident", "resident KV cache", Holds::Kv});
         if (options_.choosesPages())
             p_.arena.plan(layer.ranges, {blocks, 2, dim}, {"block_index", "block index", Holds::Index});
         if (rules_.compares()) p_.arena.plan(layer.before, {queries, dim}, kMemory);
@@ -206,6 +217,7 @@ void CudaDenoiser::planChoice() {
 void CudaDenoiser::open() {
     stream_ = cuda::Stream::make();
     p_.open(stream_);
+    if (prefix_) prefix_->open();
     if (options_.tiles) uploadTileHeads();
     cuda::check(cudaDeviceSynchronize(), "preparing the session");
     device_.inputs = FlightInputs(device_.inputMemory, rows_, block_, device_.inputBytes);
@@ -297,6 +309,7 @@ void CudaDenoiser::start(Flight flight, std::span<const DenoiseRow> rows, int st
     nvtxPush(nameOf(Phase::Decode), step);
     cuda::check(cudaMemcpyAsync(device_.inputMemory, inputs.table, bytes, cudaMemcpyHostToDevice, stream_.get()),
                 "copying the blocks");
+    if (prefix_) prefix_->begin();
     launchForward(flight.shape);
     cuda::check(cudaMemcpyAsync(entry.reportMemory, device_.reportMemory, device_.reportBytes, cudaMemcpyDeviceToHost,
                                 stream_.get()),
@@ -360,6 +373,7 @@ void CudaDenoiser::forwardKernels(ForwardShape shape) {
     const int tokens = rows_ * block_;
     p_.ranges.at(StepStage::Embed);
     p_.passes.embed(device_.inputs.ids, tokens, p_.buffers.x, nullptr, 0, device_.report.stepMarks + kEmbed);
+    if (prefix_) prefix_->askAhead(device_.inputs.table, device_.inputs.ids);
     for (const LayerId layer : layers_.ids()) layerKernels(layer, shape);
     p_.ranges.at(StepStage::LmHead);
     if (shape.writes) {
@@ -404,7 +418,7 @@ void CudaDenoiser::layerKernels(LayerId layer, ForwardShape shape) {
     place.beforeKv = of.beforeKv;
     place.kvChanges = kvChanges_;
     place.mark = report.mark(layer, kRope);
-    cuda::placeBlocks(p_.launch, place);
+    cuda::placeBlocks(prefix_ ? prefix_->restore(layer, place.rows) : p_.launch, place);
     if (namesActive()) {
         p_.ranges.at(layer, options_.pages ? Stage::Compression : Stage::Attention);
         cuda::nameActive(p_.launch,
@@ -413,7 +427,7 @@ void CudaDenoiser::layerKernels(LayerId layer, ForwardShape shape) {
                           report.activeOf(layer), report.changesOf(layer), report.mark(layer, kCompression)});
     }
     if (recorded_.kvChanges) cuda::addKvChanges(p_.launch, {place.rows, kvChanges_, report.kvChangesOf(layer)});
-    choose(layer, shape);
+    prefix_ ? chooseAndLoad(layer, shape) : choose(layer, shape);
     attend(layer, shape);
     if (recorded_.observer != nullptr) observe(layer);
     p_.passes.finish(layer, p_.buffers.x, rows_ * block_, report.mark(layer, kOLinear), report.mark(layer, kFfn));
@@ -437,6 +451,30 @@ void CudaDenoiser::choose(LayerId layer, ForwardShape shape) {
     if (byQuery) cuda::unitePages(p_.launch, choice);
 }
 
+/// The same where the prefix waits on the host. Pages for the forwards after this one are chosen by their keys, once
+/// these are there.
+void CudaDenoiser::chooseAndLoad(LayerId layer, ForwardShape shape) {
+    cuda::PageUnionArgs choice = unionOf(layer);
+    if (shape.sparse) {
+        choice.scoreMark = device_.report.mark(layer, kStage1);
+        choice.unionMark = device_.report.mark(layer, kPooling);
+        p_.ranges.at(layer, Stage::Stage1);
+        cuda::scoreUnionPages(p_.launch, choice);
+        p_.ranges.at(layer, Stage::Pooling);
+        cuda::unitePages(p_.launch, choice);
+    }
+    p_.ranges.at(layer, Stage::Offloading);
+    prefix_->load(layer, choice);
+    if (!shape.choosesOnce) return;
+    cuda::TileMaskArgs mask = maskOf(layer);
+    mask.scoreMark = device_.report.mark(layer, kWeigh);
+    mask.chooseMark = device_.report.mark(layer, kChooseOnce);
+    p_.ranges.at(layer, Stage::Stage1);
+    cuda::weighTiles(p_.launch, mask);
+    p_.ranges.at(layer, Stage::Pooling);
+    cuda::chooseTilesOfGroups(p_.launch, mask);
+}
+
 void CudaDenoiser::attend(LayerId layer, ForwardShape shape) {
     const DenoiserLayer& of = layers_[layer];
     const DenoiseReport& report = device_.report;
@@ -449,10 +487,11 @@ void CudaDenoiser::attend(LayerId layer, ForwardShape shape) {
     attention.pages = options_.tiles ? of.tiles : choice_.pages;
     attention.pageCount = options_.tiles ? of.tileCount : choice_.count;
     attention.capacity = options_.tiles ? maskOf(layer).capacity : p_.layout.maxBlocks;
+    attention.places = prefix_ ? prefix_->places() : nullptr;
     attention.listTokens = underMasks ? options_.page : 0;
     attention.scale = p_.config.attentionScale();
     attention.splits = underMasks ? shares_.ofTiles : shares_.count;
-    attention.settled = true; // the block's own keys lie behind
+    attention.settled = !prefix_; // the block's own keys lie behind
     attention.partial = shares_.partial;
     attention.halves = true;
     attention.states = shares_.states;
@@ -475,6 +514,7 @@ void CudaDenoiser::attend(LayerId layer, ForwardShape shape) {
     if (!options_.choosesPages() || !shape.cleans) return;
     p_.ranges.at(layer, Stage::Offloading);
     cuda::boundBlocks(p_.launch, {rowsOf(layer), of.blocks, of.ranges, report.mark(layer, kOffloading)});
+    if (prefix_) prefix_->keep(layer, rowsOf(layer));
 }
 
 // ---- What came of it ------------------------------------------------------------------------------------------------

@@ -1,10 +1,12 @@
 // Block diffusion on a GPU: reads the prompts by whole blocks, then makes forwards of the sequences' blocks. A forward
 // is one launch of a graph. Every forward writes the keys and values of a block to the block's positions behind the
-// prefix; those of the clean forward stay there, and the block is part of the prefix from then on.
+// prefix; those of the clean forward stay there, and the block is part of the prefix from then on. The prefix may wait
+// on the host (CudaPrefix).
 #pragma once
 
 #include "core/cuda/diffusion/cuda_denoise_prompts.h"
 #include "core/cuda/diffusion/cuda_denoise_report.h"
+#include "core/cuda/diffusion/cuda_prefix.h"
 #include "core/cuda/diffusion/denoise_flight.h"
 #include "core/cuda/diffusion/denoiser_layer.h"
 #include "core/cuda/diffusion/diffusion_parts.h"
@@ -100,6 +102,7 @@ private:
     void forwardKernels(ForwardShape shape);
     void layerKernels(LayerId layer, ForwardShape shape);
     void choose(LayerId layer, ForwardShape shape);
+    void chooseAndLoad(LayerId layer, ForwardShape shape);
     void attend(LayerId layer, ForwardShape shape);
     void observe(LayerId layer);
     void observeLogits();
@@ -117,8 +120,9 @@ private:
     const FlightRules rules_;
     const int rows_, block_;
     PerLayer<DenoiserLayer> layers_; // the arena sets the pointers
-    CudaDenoisePrompts prompts_;
     OnDevice device_;
+    const std::unique_ptr<CudaPrefix> prefix_; // null: the prefix stays on the device
+    CudaDenoisePrompts prompts_;
     PageMemory choice_;
     TileMemory tiles_;
     Shares shares_;

@@ -51,6 +51,11 @@ std::uint32_t FlightRules::flagsOf(const DenoiseRow& row) const {
     if (row.step > 0 && (comparesAlways_ || sparse) && compares()) flags |= BlockRow::kCompares;
     if (row.clean) flags |= BlockRow::kClean;
     if (choosesOnce(row)) flags |= BlockRow::kChoosesOnce;
+    if (options_.fetchAhead && sparse && row.step > 0) {
+        flags |= BlockRow::kAsks;
+        if (row.step == 1) flags |= BlockRow::kAsksAll;
+        if (row.step > options_.firstSparseStep()) flags |= BlockRow::kAsksAgain;
+    }
     return flags;
 }
 

@@ -233,7 +233,7 @@ bool DeviceInfLlm::attend(const DeviceStep& step, cuda::DecodeAttentionArgs& arg
     return true;
 }
 
-/// Writes how recent each resident block counts as, for a cache policy by worth.
+/// Ranks the resident blocks for the cache policy that goes by worth (rankFarBlocks).
 void DeviceInfLlm::rankBlocks(const DeviceStep& step, const cuda::FarMergeArgs& merged) const {
     cuda::FarRankArgs args;
     args.merged = merged;

@@ -2,7 +2,7 @@
 // score blocks by them.
 #include "core/cuda/batch_layout.h"
 #include "core/cuda/device_selector.h"
-#include "kernels/cuda/methods/block_index.h"
+#include "kernels/cuda/methods/indexed_blocks.h"
 
 #include <algorithm>
 
@@ -41,7 +41,7 @@ public:
 private:
     int projectedWidth() const { return (indexer_.heads + 1) * indexer_.dim; }
     cuda::IndexedTokens tokensOf(const DeviceStep& step) const { return {context_.rows(), step.position, step.active}; }
-    cuda::BlockIndex indexOf(LayerId layer) const {
+    cuda::IndexedBlocks indexOf(LayerId layer) const {
         return {
             indexer_.heads, indexer_.dim, context_.shape.kvHeads, context_.shape.blockSize, context_.tables.tokenFirst,
             keys_[layer]};
@@ -54,7 +54,7 @@ private:
         context_.linear->run(weights.blockIndexer.projection, x, config.hidden, tokens.n,
                              {weights.inputNorm, config.streamNormEps()},
                              {projected_, projectedWidth(), false, nullptr, nullptr});
-        cuda::BlockIndexPlaceArgs args;
+        cuda::IndexedKeysArgs args;
         args.index = indexOf(layer);
         args.tokens = tokens;
         args.projected = projected_;
@@ -67,12 +67,12 @@ private:
         args.angles = context_.shape.dim / 2;
         args.ropeFirst = context_.tables.ropeFirst;
         args.queries = queries_;
-        cuda::placeInBlockIndex(context_.launch, args);
+        cuda::placeIndexedKeys(context_.launch, args);
     }
     /// blocks: that the tokens see at most
     void score(LayerId layer, const cuda::IndexedTokens& tokens, int blocks, std::uint64_t* mark,
                cuda::SelectArgs& select) {
-        cuda::BlockIndexScoreArgs args;
+        cuda::IndexedScoreArgs args;
         args.index = indexOf(layer);
         args.tokens = tokens;
         args.queries = queries_;

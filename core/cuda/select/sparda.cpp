@@ -1,4 +1,4 @@
-// SparDA on the GPU: nothing but the Forecast.
+// SparDA on the GPU: its whole choice is the Forecast.
 #include "core/cuda/select/forecast.h"
 
 namespace kvscope {

@@ -9,9 +9,8 @@ namespace kvscope {
 
 struct PlantedSteps final : EngineChanges {
     float planted = -1;     // see cuda::SelectArgs
-    bool moveBlocks = true; // false: misses are listed, but the engine moves no block (methods with a device tier of
-                            // their own do)
-    int stored = 0;         // as storedSequences
+    bool moveBlocks = true; // false: the engine lists misses but moves no block; a selector with a tier of its own does
+    int stored = 0;         // see storedSequences
 
     void change(cuda::SelectArgs& choice) const override { choice.planted.share = planted; }
     void change(cuda::GatherArgs& transfer, std::uint32_t* nobodys) const override {

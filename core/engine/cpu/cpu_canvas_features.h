@@ -14,16 +14,17 @@
 
 namespace kvscope {
 
-/// Every layer keeps, for every token, what its attention and its feed-forward last added to the token's residual
-/// stream. The tokens' keys and values are in the engine's store; Pass::blockAt says where.
+/// Every layer keeps what its attention and its feed-forward last added to each token's residual stream. The tokens'
+/// keys and values are in the engine's store, where Pass::blockAt finds them.
 class CpuCanvasFeatures {
 public:
-    /// Everything outlives the object. prompts, tokens: [sequence] of the prompt; of prompt and canvas.
+    /// Everything passed must outlive this object. prompts, tokens: [sequence] the tokens of the prompt; those of
+    /// prompt and canvas together.
     CpuCanvasFeatures(Kernels& kernels, const ModelConfig& config, const CanvasOptions& options,
                       std::span<const int> prompts, std::span<const int> tokens, const RopeTables& rope,
                       CpuLayerPasses& passes, StageClock& clock);
 
-    /// One layer of one sequence.
+    /// The work of one layer for one sequence.
     struct Pass {
         LayerId layer{};
         RowId sequence{};
@@ -53,8 +54,8 @@ public:
 private:
     struct Layer {
         AlignedBuffer<float> attention, feedForward; // [tokens, hidden]
-        AlignedBuffer<float>
-            values; // [canvas, KV heads, dim] of when the tokens were computed; only where values are compared
+        AlignedBuffer<float> values; // [canvas, KV heads, dim] as they were when the tokens were last computed; only
+                                     // where values are compared
         ComputedTokens computed;
         std::vector<float> changes;
     };

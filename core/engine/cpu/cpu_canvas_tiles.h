@@ -16,14 +16,15 @@ namespace kvscope {
 /// runs as if every query head had a KV head of its own.
 class CpuCanvasTiles {
 public:
-    /// Everything outlives the object. prompts, tokens: [sequence] of the prompt; of prompt and canvas.
+    /// Everything passed must outlive this object. prompts, tokens: [sequence] the tokens of the prompt; those of
+    /// prompt and canvas together.
     CpuCanvasTiles(Kernels& kernels, const ModelConfig& config, const CanvasOptions& options,
                    std::span<const int> prompts, std::span<const int> tokens);
 
     /// Makes a sequence's mask. q [tokens, queryHeads, dim] of all its tokens; views: [KV head] all of its keys, as
     /// blocks of a tile each.
     void make(LayerId layer, RowId sequence, const float* q, std::span<const std::vector<KvBlockView>> views);
-    /// All tokens attend under the mask. Arguments as for make; out [tokens, queryHeads, valueDim], sums [tokens,
+    /// All tokens attend under the mask. q and views as for make; out [tokens, queryHeads, valueDim], sums [tokens,
     /// queryHeads].
     void attend(LayerId layer, RowId sequence, const float* q, std::span<const std::vector<KvBlockView>> views,
                 float* out, float* sums);

@@ -29,7 +29,7 @@ public:
         float* x = nullptr;
         float* logits = nullptr;
     };
-    /// Everything outlives the object.
+    /// Everything passed must outlive this object.
     CpuDenoiseStages(const DenoiseSetup& setup, Kernels& kernels, KvCache& cache, const RopeTables& rope,
                      CpuLayerPasses& passes, StageClock& clock, Rows rows);
 
@@ -38,7 +38,8 @@ public:
         return setup.level != RecordLevel::Counters && !setup.options.pages;
     }
 
-    /// The next forward is of these rows; its results go to `record`, which has its layers. Both last until it is done.
+    /// Begins a forward of these rows, whose results go to `record`; record.layers has its size already. Both must live
+    /// until the forward is done.
     void begin(std::span<const DenoiseRow> rows, StepRecord& record);
     /// Keys and values of tokens become part of a sequence's prefix. k, v [tokens, kvHeads, dim]
     void keep(LayerId layer, RowId sequence, int first, int tokens, const float* k, const float* v);
@@ -105,12 +106,12 @@ private:
         std::vector<std::int32_t> tokens; // ids of all rows' blocks
         Numbered<int> logitsAt;           // [rows * block] place among the logits; -1: not wanted
     };
-    /// By what the pages of the next forward are guessed, where pages are fetched ahead.
+    /// What the guess of the next forward's pages is made from, where pages are asked for before a forward begins.
     struct AskedAhead {
         Numbered<std::vector<std::int32_t>> lastIds; // [sequence] tokens of its block in its last forward
         std::vector<std::uint64_t> asking;           // [row] tokens whose queries say what is asked for
     };
-    /// Attention within the blocks.
+    /// Results of the attention within the blocks.
     struct Within {
         std::vector<float> out, sums; // at_.out, at_.sum
     };

@@ -14,11 +14,11 @@ struct DenoiseSetup;
 
 /// All memory of a session but the model, the prompts and what is recorded.
 MemoryPlan cpuMemory(const EngineSetup& setup);
-/// The same of a session that denoises blocks, and of one that denoises a canvas.
+/// The same for a session that denoises blocks, and for one that denoises a canvas.
 MemoryPlan cpuDenoiserMemory(const DenoiseSetup& setup);
 MemoryPlan cpuCanvasMemory(const CanvasSetup& setup);
 
-/// The buffers that all of these engines have: of CpuLayerPasses and the kernels for `rows` tokens of a layer, and the
+/// The buffers that every engine has: those of CpuLayerPasses and of the kernels for `rows` tokens at a time, and the
 /// residual stream and the logits of `outputs` tokens.
 std::vector<MemoryNeed> cpuActivations(const ModelConfig& config, const Abilities& needs, std::int64_t rows,
                                        std::int64_t outputs, int threads);

@@ -8,7 +8,7 @@ CpuPromptReader::CpuPromptReader(CpuLayerPasses& passes, CpuPromptAttention& att
                                  const RopeTables& rope, const std::vector<std::vector<std::int32_t>>& prompts,
                                  StageClock& clock)
     : passes_(passes), attention_(attention), config_(model.config()), rope_(rope), prompts_(prompts), clock_(clock),
-      lanes_(prompts.size()) {
+      readings_(prompts.size()) {
     for (const auto& prompt : prompts) tokens_ += std::int64_t(prompt.size()) * config_.layers;
 }
 
@@ -16,63 +16,63 @@ int CpuPromptReader::piecesOf(RowId row) const {
     return (int(prompts_[index(row)].size()) + kPromptPieceTokens - 1) / kPromptPieceTokens;
 }
 
-void CpuPromptReader::begin(RowId row, Lane& lane, StepRecord& record) {
+void CpuPromptReader::begin(RowId row, PromptReading& reading, StepRecord& record) {
     clock_.skip(); // the time since the last piece belongs to no stage
-    if (lane.at != PromptCursor{} || lane.x.size() > 0) return;
+    if (reading.at != PromptCursor{} || reading.x.size() > 0) return;
     const auto& prompt = prompts_[index(row)];
     clock_.run(record, StepStage::Embed, [&] {
-        lane.x = AlignedBuffer<float>(streamOf(row).size());
-        passes_.embed(prompt, lane.x.data());
+        reading.x = AlignedBuffer<float>(streamOf(row).size());
+        passes_.embed(prompt, reading.x.data());
     });
 }
 
-void CpuPromptReader::finish(RowId row, Lane& lane, float* lastToken) {
+void CpuPromptReader::finish(RowId row, PromptReading& reading, float* lastToken) {
     const Extents<int, int> stream = streamOf(row);
-    std::copy_n(lane.x.data() + stream.first(stream.length(0) - 1), stream.under(0), lastToken);
-    lane.x = {};
+    std::copy_n(reading.x.data() + stream.first(stream.length(0) - 1), stream.under(0), lastToken);
+    reading.x = {};
 }
 
 bool CpuPromptReader::read(RowId row, PromptCursor until, float* lastToken, StepRecord& record,
                            const Progress& progress, const std::stop_token& stop) {
-    Lane& lane = lanes_[index(row)];
+    PromptReading& reading = readings_[index(row)];
     const PromptCursor end{LayerId{config_.layers}, 0};
-    if (lane.at == end) return true;
-    begin(row, lane, record);
-    while (lane.at < std::min(until, end)) {
+    if (reading.at == end) return true;
+    begin(row, reading, record);
+    while (reading.at < std::min(until, end)) {
         throwIfCancelled(stop);
         report(progress, double(done_) / double(tokens_), "reading the prompt");
-        readPiece(row, lane, lane.at, record.layers[index(lane.at.layer)]);
-        if (++lane.at.piece == piecesOf(row)) lane.at = {next(lane.at.layer), 0};
+        readPiece(row, reading, reading.at, record.layers[index(reading.at.layer)]);
+        if (++reading.at.piece == piecesOf(row)) reading.at = {next(reading.at.layer), 0};
     }
-    if (lane.at < end) return false;
-    finish(row, lane, lastToken);
+    if (reading.at < end) return false;
+    finish(row, reading, lastToken);
     return true;
 }
 
 bool CpuPromptReader::readChunk(RowId row, int until, float* lastToken, StepRecord& record, const Progress& progress,
                                 const std::stop_token& stop) {
-    Lane& lane = lanes_[index(row)];
+    PromptReading& reading = readings_[index(row)];
     const PromptCursor end{LayerId{config_.layers}, 0};
-    if (lane.at == end) return true;
-    begin(row, lane, record);
-    while (lane.at.piece < std::min(until, piecesOf(row))) {
+    if (reading.at == end) return true;
+    begin(row, reading, record);
+    while (reading.at.piece < std::min(until, piecesOf(row))) {
         throwIfCancelled(stop);
         report(progress, double(done_) / double(tokens_), "reading the prompt");
-        readPiece(row, lane, lane.at, record.layers[index(lane.at.layer)]);
-        lane.at.layer = next(lane.at.layer);
-        if (lane.at.layer == end.layer) lane.at = {LayerId{0}, lane.at.piece + 1};
+        readPiece(row, reading, reading.at, record.layers[index(reading.at.layer)]);
+        reading.at.layer = next(reading.at.layer);
+        if (reading.at.layer == end.layer) reading.at = {LayerId{0}, reading.at.piece + 1};
     }
-    if (lane.at.piece < piecesOf(row)) return false;
-    lane.at = end;
-    finish(row, lane, lastToken);
+    if (reading.at.piece < piecesOf(row)) return false;
+    reading.at = end;
+    finish(row, reading, lastToken);
     return true;
 }
 
-/// Reads one piece of the lane in one layer.
-void CpuPromptReader::readPiece(RowId row, Lane& lane, PromptCursor at, LayerRecord& layer) {
+/// Reads one piece of a prompt in one layer.
+void CpuPromptReader::readPiece(RowId row, PromptReading& reading, PromptCursor at, LayerRecord& layer) {
     const int length = int(prompts_[index(row)].size()), first = at.piece * kPromptPieceTokens;
     const int n = std::min(kPromptPieceTokens, length - first);
-    float* x = lane.x.data() + streamOf(row).first(first);
+    float* x = reading.x.data() + streamOf(row).first(first);
     for (int i = 0; i < n; ++i) passes_.rotateAs(i, rope_, rope_.first(int(row)) + first + i);
     if (layer.startNs == 0) clock_.beginLayer(layer);
     passes_.project(at.layer, x, n, layer);

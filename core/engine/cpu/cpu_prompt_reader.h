@@ -40,22 +40,22 @@ public:
                    const std::stop_token& stop);
 
     /// The piece of the row's prompt that is read next.
-    PromptCursor at(RowId row) const { return lanes_[index(row)].at; }
+    PromptCursor at(RowId row) const { return readings_[index(row)].at; }
 
 private:
-    /// One prompt that is being read.
-    struct Lane {
+    /// How far one prompt has been read.
+    struct PromptReading {
         PromptCursor at;
         AlignedBuffer<float> x; // [tokens, hidden] residual stream; empty before the first piece and after the last
     };
     int piecesOf(RowId row) const;
-    /// Of a prompt's residual stream.
+    /// The extents of a prompt's residual stream, [tokens, hidden].
     Extents<int, int> streamOf(RowId row) const {
         return Extents<int, int>(int(prompts_[index(row)].size()), config_.hidden);
     }
-    void begin(RowId row, Lane& lane, StepRecord& record);
-    void finish(RowId row, Lane& lane, float* lastToken);
-    void readPiece(RowId row, Lane& lane, PromptCursor at, LayerRecord& layer);
+    void begin(RowId row, PromptReading& reading, StepRecord& record);
+    void finish(RowId row, PromptReading& reading, float* lastToken);
+    void readPiece(RowId row, PromptReading& reading, PromptCursor at, LayerRecord& layer);
 
     CpuLayerPasses& passes_;
     CpuPromptAttention& attention_;
@@ -63,8 +63,8 @@ private:
     const RopeTables& rope_;
     const std::vector<std::vector<std::int32_t>>& prompts_;
     StageClock& clock_;
-    std::vector<Lane> lanes_;            // [row]
-    std::int64_t tokens_ = 0, done_ = 0; // tokens times layers: of all prompts; of what has been read
+    std::vector<PromptReading> readings_; // [row]
+    std::int64_t tokens_ = 0, done_ = 0;  // tokens times layers: of all prompts; of what has been read
 };
 
 } // namespace kvscope

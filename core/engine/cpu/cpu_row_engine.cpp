@@ -4,6 +4,7 @@
 #include "base/indexed.h"
 #include "core/engine/cpu/cpu_memory.h"
 #include "core/engine/cpu/cpu_row_stages.h"
+#include "core/model/mapped_watch.h"
 #include "core/session/row_engine.h"
 
 #include <algorithm>
@@ -95,6 +96,7 @@ private:
         return read;
     }
 
+    const CutFilesReadAsZeros zeros_; // serve::Engine asks whether some were read before it hands out a token
     const std::shared_ptr<const Model> model_;
     const std::unique_ptr<Kernels> kernels_;
     StageClock clock_;

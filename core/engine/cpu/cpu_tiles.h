@@ -15,14 +15,14 @@ namespace kvscope {
 /// head had a KV head of its own.
 class CpuTiles {
 public:
-    /// Everything outlives the object. Tiles of keys are KV blocks, of options.page tokens.
+    /// Everything passed must outlive this object. Tiles of keys are KV blocks, of options.page tokens.
     CpuTiles(Kernels& kernels, const ModelConfig& config, const DenoiseOptions& options, int sequences);
 
     /// Rows of tiles of a block.
     static int rowsOf(const DenoiseOptions& options) { return (options.block + options.page - 1) / options.page; }
 
-    /// Makes the mask of a block. q [block, queryHeads, dim]; viewsOf: all of the prefix of a KV head, as blocks of a
-    /// tile each; prefix: its tokens.
+    /// Makes the mask of a block. q [block, queryHeads, dim]; viewsOf(KV head): the whole prefix, as blocks of a tile
+    /// each; prefix: how many tokens it has.
     void make(LayerId layer, RowId sequence, const float* q, int prefix,
               const std::function<std::span<const KvBlockView>(KvHeadId kvHead)>& viewsOf);
     const TileMask& mask(LayerId layer, RowId sequence) const { return masks_[maskAt_.offset(sequence, layer)]; }
@@ -31,8 +31,8 @@ public:
 
     /// Empties the list that list() fills and run() works off.
     void clear();
-    /// Lists the attention of a KV head's queries for run. Views as for make; out and sums as CpuBlockAttention has
-    /// them.
+    /// Adds the attention of a KV head's queries to the list. views: as for make; out and sums: as in
+    /// CpuBlockAttention.
     void list(LayerId layer, RowId sequence, KvHeadId kvHead, const float* q, std::span<const KvBlockView> views,
               float* out, float* sums);
     void run();

@@ -12,12 +12,13 @@ namespace kvscope {
 void scoreTiles(const float* query, int dim, float scale, std::span<const KvBlockView> views, int tile,
                 std::span<float> scores);
 
-/// The numerators of a softmax over tokens, summed up within each tile. A tile's share of the attention is ofTile /
-/// all.
+/// The numerators of a softmax over tokens, summed up within each tile. The share of the attention that a tile gets is
+/// ofTile / all.
 struct TileWeights {
     std::vector<double> ofTile; // of the tiles that the scores cover, the last one perhaps in part
     double all = 0;             // of all tokens, added up one after the other
 };
+/// The weights of tiles of `tile` tokens from the logits of all tokens.
 TileWeights weighTiles(std::span<const float> scores, int tile);
 
 } // namespace kvscope

@@ -81,7 +81,7 @@ void readModel(const ConfigReader& reader, ModelConfig& config, bool interleaved
     config.rope.interleaved = true;
     config.attentionBias = config.outputBias = readBias(reader, "attention_bias");
     config.feedForwardBias = Bias::None;
-    (void)reader.states("mlp_bias"); // of the class's configuration alone
+    (void)reader.states("mlp_bias"); // the library's configuration has the key, and its model does not use it
     checkLayerTypes(reader, config);
     readIndexer(reader, config, interleavedIndexer);
     readSigmoidExperts(reader, config);

@@ -8,7 +8,7 @@
 namespace kvscope {
 namespace {
 
-/// What the class could be and no release is.
+/// Refuses forms of the class that no released model has.
 void refuseOtherForms(const ConfigReader& reader) {
     for (const char* key : {"alibi", "input_emb_norm", "scale_logits", "attention_layer_norm", "include_bias",
                             "include_qkv_bias", "bias_for_layer_norm", "multi_query_attention", "use_sliding_window"})

@@ -14,7 +14,7 @@ void readQwenLayers(const ConfigReader& reader, ModelConfig& config) {
     for (int i = 0; i < config.layers; ++i) config.experts->layers[std::size_t(i)] = (i + 1) % step == 0;
     if (!reader.has("mlp_only_layers")) return;
     const auto& list = reader.json().at("mlp_only_layers");
-    if (!list.is_array()) reader.refuse("'mlp_only_layers' is no list of layers");
+    if (!list.is_array()) reader.refuse("'mlp_only_layers' is not a list of layers");
     for (const auto& entry : list) {
         if (!entry.is_number_integer() || entry.get<std::int64_t>() < 0 || entry.get<std::int64_t>() >= config.layers)
             reader.refuse("'mlp_only_layers' names a layer that does not exist");

@@ -42,7 +42,7 @@ class PreTokenizer {
 public:
     virtual ~PreTokenizer() = default;
     virtual void apply(Pieces& pieces) const = 0;
-    /// Whether the model sees bytes from here on, not characters. No other step may follow such a one.
+    /// Whether its pieces hold the model's bytes instead of characters. Such a step is the last one.
     virtual bool makesBytes() const { return false; }
 };
 
@@ -63,7 +63,7 @@ public:
     virtual ~DecodeStep() = default;
     virtual void push(std::string_view token, const Emit& emit) = 0;
     virtual void finish(const Emit&) {}
-    /// The text of one token by itself, without what it owes to its place in the text.
+    /// The text of one token alone: without what the step adds or leaves out because of the tokens before it.
     virtual std::string spelled(std::string token) const { return token; }
     /// Whether all later steps see one long token that arrives in parts.
     virtual bool fuses() const { return false; }
@@ -71,7 +71,8 @@ public:
     virtual std::unique_ptr<DecodeStep> fresh() const = 0;
 };
 
-/// Makers append what a component's part of the file asks for; most append one, a Sequence several, and some none.
+/// `make` appends the steps that one component of the file stands for: most append one, a Sequence several, and some
+/// none.
 template <class Component> struct ComponentEntry {
     const char* type;
     void (*make)(const Spec& spec, std::vector<std::unique_ptr<Component>>& steps);
@@ -80,20 +81,21 @@ std::span<const ComponentEntry<Normalizer>> normalizers();
 std::span<const ComponentEntry<PreTokenizer>> preTokenizers();
 std::span<const ComponentEntry<DecodeStep>> decodeSteps();
 
-/// Appends the component described, looked up in the registry; null appends none. @throws Error naming it
+/// Finds the component that `spec` describes in the registry and appends its steps; null appends none. @throws Error
+/// naming it
 void addNormalizers(const Spec& spec, std::vector<std::unique_ptr<Normalizer>>& steps);
 void addPreTokenizers(const Spec& spec, std::vector<std::unique_ptr<PreTokenizer>>& steps);
 void addDecodeSteps(const Spec& spec, std::vector<std::unique_ptr<DecodeStep>>& steps);
 
-// Made from elsewhere than tokenizer.json.
+// Steps for tokenizers that do not come from a tokenizer.json.
 std::unique_ptr<Normalizer> makeNfc(const std::string& origin);
 std::unique_ptr<Normalizer> makeReplaceText(std::string from, std::string to);
 std::unique_ptr<Normalizer> makeCollapseSpaces();
 std::unique_ptr<PreTokenizer> makeIsolatingSplit(const std::string& expression, const std::string& origin);
-/// Bytes for the model; no further cuts.
+/// Makes bytes for the model of every piece, and cuts no further.
 std::unique_ptr<PreTokenizer> makeByteLevel();
 enum class Prepend { Never, First, Always };
-/// Spaces become U+2581, and one more is put in front, as SentencePiece does even before a space.
+/// Replaces spaces by U+2581, and puts one more in front, as SentencePiece does even before a space.
 std::unique_ptr<PreTokenizer> makeMetaspace(Prepend prepend);
 std::unique_ptr<DecodeStep> makeByteLevelDecoder();
 std::unique_ptr<DecodeStep> makeReplaceDecoder(std::string from, std::string to, bool fused);

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";
 
-/// Each step of the rest is a copy of its prototype, because none of them owns anything but values.
+/// For steps whose members are all values: fresh() copies the step, which has not seen any token yet.
 template <class Step> class Copied : public DecodeStep {
 public:
     std::unique_ptr<DecodeStep> fresh() const override {
@@ -205,7 +205,7 @@ std::size_t count(const Spec& spec, const char* key) {
     const Json& value = spec.at(key);
     if (value.is_null()) return 0;
     if (!value.is_number_unsigned() || value.get<std::uint64_t>() > 1'000'000)
-        spec.malformed(std::string("'") + key + "' of the Strip decoder is no count");
+        spec.malformed(std::string("'") + key + "' of the Strip decoder is not a count");
     return value.get<std::size_t>();
 }
 

@@ -33,7 +33,7 @@ void checkScores(const TokenizerArrays& arrays, const std::string& origin) {
     if (arrays.scores.size() != arrays.tokens.size())
         refuseMalformed(origin, fmt::format("{} scores for {} tokens", arrays.scores.size(), arrays.tokens.size()));
     for (const float score : arrays.scores)
-        if (!std::isfinite(score)) refuseMalformed(origin, "a token's score is no number");
+        if (!std::isfinite(score)) refuseMalformed(origin, "a token's score is not a number");
 }
 
 /// Byte-level BPE with the pattern that the file names.
@@ -50,7 +50,7 @@ void buildByteLevel(const TokenizerArrays& arrays, TokenizerParts& parts, bool& 
     merges.reserve(arrays.merges.size());
     for (const std::string_view merge : arrays.merges) {
         const std::size_t space = merge.find(' ', 1);
-        if (space == merge.npos) refuseMalformed(origin, fmt::format("merge {} is no pair", merges.size()));
+        if (space == merge.npos) refuseMalformed(origin, fmt::format("merge {} is not a pair", merges.size()));
         merges.emplace_back(merge.substr(0, space), merge.substr(space + 1));
     }
     BpeOptions options;
@@ -92,7 +92,7 @@ void buildSentencePiece(const TokenizerArrays& arrays, TokenizerParts& parts, co
     if (prefix) parts.decoders.push_back(makeStripFront(" ", 1));
 }
 
-/// A list of names that no text is made of.
+/// The model of a tokenizer that only knows names of ids: it encodes no text.
 class NamesOnly final : public TokenModel {
 public:
     explicit NamesOnly(std::string origin) : origin_(std::move(origin)) {}

@@ -16,7 +16,7 @@ std::vector<AddedToken> readAdded(const Spec& file) {
     std::vector<AddedToken> tokens;
     const Json& list = file.at("added_tokens");
     if (list.is_null()) return tokens;
-    if (!list.is_array()) file.malformed("added_tokens is no list");
+    if (!list.is_array()) file.malformed("added_tokens is not a list");
     for (const Json& entry : list) {
         const Spec spec = file.part(entry);
         const Json &id = spec.at("id"), &content = spec.at("content");
@@ -70,7 +70,7 @@ Vocabulary readBpeVocabulary(const Spec& model) {
     return Vocabulary(std::move(written));
 }
 
-/// Views into the document.
+/// @return the pairs that are merged, as views into the document
 std::vector<std::pair<std::string_view, std::string_view>> readMerges(const Spec& model) {
     const Json& list = model.at("merges");
     if (!list.is_array()) model.malformed("the merges are missing");
@@ -80,12 +80,12 @@ std::vector<std::pair<std::string_view, std::string_view>> readMerges(const Spec
         if (entry.is_string()) {
             const std::string_view text = entry.get_ref<const std::string&>();
             const auto space = text.find(' ');
-            if (space == text.npos) model.malformed(fmt::format("merge {} is no pair", merges.size()));
+            if (space == text.npos) model.malformed(fmt::format("merge {} is not a pair", merges.size()));
             merges.emplace_back(text.substr(0, space), text.substr(space + 1));
         } else if (entry.is_array() && entry.size() == 2 && entry[0].is_string() && entry[1].is_string()) {
             merges.emplace_back(entry[0].get_ref<const std::string&>(), entry[1].get_ref<const std::string&>());
         } else {
-            model.malformed(fmt::format("merge {} is no pair", merges.size()));
+            model.malformed(fmt::format("merge {} is not a pair", merges.size()));
         }
     }
     return merges;
@@ -125,7 +125,7 @@ void readUnigram(const Spec& model, TokenizerParts& parts) {
     for (const Json& entry : entries) {
         if (!entry.is_array() || entry.size() != 2 || !entry[0].is_string() || !entry[1].is_number() ||
             !std::isfinite(entry[1].get<double>()))
-            model.malformed(fmt::format("token {} is no pair of text and score", written.size()));
+            model.malformed(fmt::format("token {} is not a pair of text and score", written.size()));
         written.push_back(entry[0].get<std::string>());
         scores.push_back(entry[1].get<double>());
     }
@@ -171,7 +171,7 @@ std::vector<std::int32_t> idsOfSpecial(const Spec& spec, const std::string& name
     return {id};
 }
 
-/// templates: how many were read before.
+/// templates: how many the file had before this part.
 void readPostProcessor(const Spec& spec, TokenizerParts& parts, int& templates) {
     if (spec.json().is_null()) return;
     if (!spec.at("type").is_string()) spec.malformed("the post-processor has no type");
@@ -202,14 +202,17 @@ void readPostProcessor(const Spec& spec, TokenizerParts& parts, int& templates) 
     if (!seenText) spec.malformed("the post-processor's template leaves the text out");
 }
 
-/// tokenizer_config.json is applied last: where it says whether there is a BOS or EOS, the template of tokenizer.json
-/// is not used.
+/// tokenizer_config.json is applied last: where it says whether there is a BOS, or an EOS, the template of
+/// tokenizer.json is not used there. A token that it asks for and does not name leaves the template as it is.
 void applyRules(const SpecialTokenRules& rules, TokenizerParts& parts) {
-    if (!rules.addBos && !rules.addEos) return;
-    parts.before.clear(), parts.after.clear();
-    const std::int32_t bos = parts.find(rules.bosToken), eos = parts.find(rules.eosToken);
-    if (rules.addBos.value_or(false) && bos != kNoToken) parts.before.push_back(bos);
-    if (rules.addEos.value_or(false) && eos != kNoToken) parts.after.push_back(eos);
+    const auto apply = [&](std::optional<bool> adds, const std::string& token, std::vector<std::int32_t>& edge) {
+        const std::int32_t id = parts.find(token);
+        if (!adds || (*adds && id == kNoToken)) return;
+        edge.clear();
+        if (*adds) edge.push_back(id);
+    };
+    apply(rules.addBos, rules.bosToken, parts.before);
+    apply(rules.addEos, rules.eosToken, parts.after);
 }
 
 } // namespace

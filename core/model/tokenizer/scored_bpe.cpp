@@ -42,7 +42,8 @@ private:
         return id != kNoToken && mergeable_[id] ? id : kNoToken;
     }
 
-    /// A token that may not stay is taken apart again, the way its own text would be without it.
+    /// Appends the id of a token. A token in unused_ is cut in two, where the lower of the scores of both parts is
+    /// highest, and each part is appended in the same way.
     void emit(std::string_view text, std::int32_t id, std::vector<std::int32_t>& ids, bool& afterUnknown,
               int depth) const {
         if (id != kNoToken && hasUnused_ && unused_[std::size_t(id)] && depth < 64) {

@@ -42,7 +42,7 @@ public:
             return true;
         }
         default:
-            refuseMalformed(origin_, "this is no SentencePiece file");
+            refuseMalformed(origin_, "this is not a SentencePiece file");
         }
     }
 
@@ -54,7 +54,7 @@ private:
             value |= std::uint64_t(byte & 0x7F) << shift;
             if (byte < 0x80) return value;
         }
-        refuseMalformed(origin_, "this is no SentencePiece file");
+        refuseMalformed(origin_, "this is not a SentencePiece file");
     }
     std::string_view take(std::uint64_t size) {
         if (size > rest_.size()) refuseMalformed(origin_, "the file ends early");

@@ -28,7 +28,7 @@ public:
         return at("type").get<std::string>();
     }
     std::string text(const char* key) const {
-        if (!at(key).is_string()) malformed(std::string("'") + key + "' is no text");
+        if (!at(key).is_string()) malformed(std::string("'") + key + "' is not text");
         return at(key).get<std::string>();
     }
     /// Absent and null mean the fallback.

@@ -111,7 +111,8 @@ Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
 
 std::vector<std::int32_t> Tokenizer::encode(std::string_view raw, bool addSpecial, bool parseSpecial) const {
     constexpr std::size_t longest = std::size_t(1) << 30;
-    if (raw.size() > longest) throw Error(ErrorKind::BadInput, "a text of more than 1 GiB is no prompt", "shorten it");
+    if (raw.size() > longest)
+        throw Error(ErrorKind::BadInput, "a text of more than 1 GiB is too long for a prompt", "shorten it");
     std::string text = toValidUtf8(raw);
     for (const auto& normalizer : parts_->wholeText) normalizer->apply(text);
     std::vector<std::int32_t> ids;

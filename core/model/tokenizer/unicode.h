@@ -7,6 +7,7 @@
 
 namespace kvscope::tokenizing {
 
+/// Appends the character in UTF-8.
 void appendUtf8(std::string& out, std::uint32_t codePoint);
 
 /// Bytes of the character that begins with `lead`, in valid UTF-8.
@@ -29,7 +30,8 @@ std::size_t leadingWhiteSpace(std::string_view text);
 bool isWordCharacter(std::uint32_t codePoint);
 
 enum class NormalForm { Nfc, Nfd, Nfkc, Nfkd };
-/// Whether this build can do the following four (it needs libutf8proc); else they change ASCII only.
+/// Whether this build has libutf8proc. Without it normalized, lowercased, uppercased and withoutMarks change ASCII
+/// only.
 bool hasUnicodeTables();
 std::string normalized(std::string_view text, NormalForm form);
 std::string lowercased(std::string_view text);

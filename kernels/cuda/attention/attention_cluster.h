@@ -10,6 +10,8 @@ namespace kvscope::cuda {
 /// ringAttention (attention_ring.h), which merges in memory. Only for shapes of which ringAttentionFits says true.
 bool isShort(const AttentionShape& shape, int rows, int maxBlocks);
 
+/// Attends as decodeAttention does, for shapes of which ringAttentionFits says true. Faster than ringAttention where
+/// isShort says true.
 void clusterAttention(const Launch& launch, const DecodeAttentionArgs& args);
 
 } // namespace kvscope::cuda

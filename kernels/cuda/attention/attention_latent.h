@@ -12,8 +12,8 @@ namespace kvscope::cuda {
 constexpr std::size_t kLatentSharedBytes = std::size_t(176) << 10;
 
 /// decodeAttention and prefillAttention call these for latent keys. out is [.., queryHeads * value]. Token biases and
-/// windows are not supported. Who lists single tokens calls latentDecodeAttention with blocks of one token, which no
-/// other attention has.
+/// windows are not supported. Methods that list single tokens call latentDecodeAttention with blocks of one token; no
+/// other attention kernel takes such blocks.
 void latentDecodeAttention(const Launch& launch, const DecodeAttentionArgs& args);
 void latentPrefillAttention(const Launch& launch, const PrefillAttentionArgs& args);
 std::size_t latentPartialFloats(const Launch& launch, const AttentionShape& shape, int rows, int maxBlocks);

@@ -12,6 +12,8 @@ bool ringAttentionFits(const Launch& launch, const AttentionShape& shape);
 /// Floats of `partial` that a launch may need.
 std::size_t ringPartialFloats(const Launch& launch, const AttentionShape& shape, int rows, int maxBlocks);
 
+/// Attends as decodeAttention does, for shapes of which ringAttentionFits says true. SplitScratch holds
+/// ringPartialFloats().
 void ringAttention(const Launch& launch, const DecodeAttentionArgs& args);
 
 } // namespace kvscope::cuda

@@ -33,6 +33,7 @@ struct ChosenBlocks {
 struct PlantedScores {
     float share = -1;                       // of the scores, drawn anew in each step; negative: none
     const PlantedStream* streams = nullptr; // [rows] the same by stream and rate of each row; null: none
+    int firstHead = 0;                      // KV heads of the batch before row 0, where rows are a part of it
 };
 
 /// The list that the attention reads.

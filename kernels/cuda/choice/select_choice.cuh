@@ -237,7 +237,8 @@ struct PlantedHead {
     std::uint32_t head;
     std::uint64_t rate;
     __device__ PlantedHead(const SelectArgs& a, const SelectItem& at)
-        : planted(a.planted.share >= 0 || a.planted.streams != nullptr), head(std::uint32_t(at.head)), rate(0) {
+        : planted(a.planted.share >= 0 || a.planted.streams != nullptr),
+          head(std::uint32_t(a.planted.firstHead + at.head)), rate(0) {
         if (a.planted.share >= 0) rate = std::uint64_t(double(a.planted.share) * double(kPlantedWhole));
         if (a.planted.streams == nullptr) return;
         const PlantedStream own = a.planted.streams[at.row];

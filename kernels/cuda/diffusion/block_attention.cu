@@ -15,7 +15,7 @@ namespace {
 static_assert(kKeyTokens == StagePlaces<128>::kTokens);
 constexpr int kRowWarps = 4, kThreads = kRowWarps * kWarp, kQueryRows = kRowWarps * 16;
 // Shared memory would allow three thread blocks of 128 channels, but then a thread has too few registers.
-constexpr int kStages = 2, kBlocksPerProcessor = 2;
+constexpr int kStages = 2, kBlocksPerMultiprocessor = 2;
 
 /// Copies keys and values of 64 tokens to shared memory; what lies behind the last one is zero.
 template <int kDim>
@@ -25,7 +25,7 @@ __device__ inline void fetchTile(uint4* stage, const Bf16* blocks, const BlockKe
     const int bs = byBlock.divisor;
     const auto blockOf = [&](int token) { // of a token below keys.tokens
         const int entry = byBlock(token);
-        return blocks + std::size_t(keys.pages != nullptr ? keys.pages[entry] : entry) * blockElements(bs, kDim);
+        return blocks + std::size_t(keys.pages != nullptr ? keys.places[entry] : entry) * blockElements(bs, kDim);
     };
     // A thread copies the same piece of every kTokenStep-th key, and of every kChannelStep-th channel.
     constexpr int kTokenStep = kThreads / S::kRow, kChannelStep = kThreads / 8;
@@ -88,7 +88,7 @@ __device__ inline void attendStage(const uint4* stage, const std::uint32_t (&q)[
 /// Grid (splits, kvHeads, rows * query tiles). A thread block takes 64 queries of a (row, KV head) and one share of its
 /// keys; each warp takes 16 of the queries. Where tokens have lists of their own, a query tile is the tokens of a list.
 template <int kDim>
-__global__ void __launch_bounds__(kThreads, kBlocksPerProcessor)
+__global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
     attentionKernel(BlockAttentionArgs a, Divider byBlock, int queryTiles) {
     extern __shared__ uint4 shared[]; // [kStages][StagePlaces::kSize]
     __shared__ std::uint8_t tokens[kMostDenoised];
@@ -107,7 +107,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerProcessor)
     if (firstQuery >= queries) return;
     const int lists = a.listTokens > 0 ? queryTiles : 1; // of a (row, KV head)
     const std::int32_t* const firstList = a.pages + (lists > 1 ? std::size_t(queryTile) * a.capacity : 0);
-    const BlockKeys keys = keysOf(of, firstList, a.pageCount, item, lists * a.capacity, bs);
+    const BlockKeys keys = keysOf(of, firstList, a.places, a.pageCount, item, lists * a.capacity, bs);
     const int used = filledSplits(keys.tiles(), a.splits);
     if (int(blockIdx.x) >= used) return;
     const KeyShare share(keys.tiles(), int(blockIdx.x), used);
@@ -411,7 +411,7 @@ __global__ void __launch_bounds__(kMergeThreads) mergeKernel(BlockMergeArgs a, D
     const std::uint64_t active = activeOf(a.rows, row, g);
     const bool anew = (active >> token & 1) != 0;
     const int rank = __popcll(active & ((std::uint64_t(1) << token) - 1));
-    const BlockKeys keys = keysOf(of, nullptr, a.pageCount, item, 0, bs);
+    const BlockKeys keys = keysOf(of, nullptr, nullptr, a.pageCount, item, 0, bs);
     const int used = filledSplits(keys.tiles(), a.splits), half = (used + 1) / 2, lane = int(threadIdx.x) % kWarp,
               slot = int(threadIdx.x) / kWarp % kMergeHeads;
     const int part = int(threadIdx.x) / kPartThreads; // 0 and 1: a half of the splits; 2: the block
@@ -502,7 +502,7 @@ template <int kDim, class Numbers> void launchMerge(const Launch& how, const Blo
 int blockSplits(const Launch& how, const BlockRows& rows, int maxKeys) {
     const int tiles = std::max(1, (maxKeys + kKeyTokens - 1) / kKeyTokens),
               natural = std::max(1, rows.items() * queryTilesOf(rows));
-    return std::clamp(how.multiprocessors * kBlocksPerProcessor / natural, 1, tiles);
+    return std::clamp(how.multiprocessors * kBlocksPerMultiprocessor / natural, 1, tiles);
 }
 
 void blockAttention(const Launch& how, const BlockAttentionArgs& args) {

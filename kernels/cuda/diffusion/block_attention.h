@@ -16,6 +16,9 @@ struct BlockAttentionArgs {
     // The pages of sparse rows; all others attend to [0, BlockRow::keys).
     const std::int32_t* pages = nullptr;     // [rows, kvHeads, lists(), capacity] ascending
     const std::int32_t* pageCount = nullptr; // [rows, kvHeads] of each list
+    // Where each page of `pages` lies, where not all lie in their order: its KV block, counted from the head's first
+    // one. With one list a (row, KV head). Null: a page's block has its number.
+    const std::int32_t* places = nullptr;
     int capacity = 0;
     int listTokens = 0; // so many tokens of the block share a list of pages; with one query head a KV head. 0: all do
     float scale = 1;

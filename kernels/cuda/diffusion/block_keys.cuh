@@ -13,17 +13,19 @@ namespace kvscope::cuda {
 constexpr int kKeyTokens = 64; // tokens of a key tile
 
 /// The keys that a (row, KV head) attends to: [0, tokens) where `pages` is null, else those of the listed pages that
-/// lie below `end`.
+/// lie below `end`. places: KV blocks of these pages, counted from the head's first one
 struct BlockKeys {
-    const std::int32_t* pages = nullptr;
+    const std::int32_t *pages = nullptr, *places = nullptr;
     int tokens = 0, end = 0;
     __device__ int tiles() const { return (tokens + kKeyTokens - 1) / kKeyTokens; }
 };
 
-__device__ inline BlockKeys keysOf(const BlockRow& row, const std::int32_t* pages, const std::int32_t* pageCount,
-                                   int item, int capacity, int blockSize) {
-    if (pageCount == nullptr || !row.is(BlockRow::kSparse)) return {nullptr, row.keys, row.keys};
-    return {pages + std::size_t(item) * capacity, pageCount[item] * blockSize, row.keys};
+/// places: see BlockAttentionArgs
+__device__ inline BlockKeys keysOf(const BlockRow& row, const std::int32_t* pages, const std::int32_t* places,
+                                   const std::int32_t* pageCount, int item, int capacity, int blockSize) {
+    if (pageCount == nullptr || !row.is(BlockRow::kSparse)) return {nullptr, nullptr, row.keys, row.keys};
+    const std::size_t first = std::size_t(item) * capacity;
+    return {pages + first, (places != nullptr ? places : pages) + first, pageCount[item] * blockSize, row.keys};
 }
 
 /// The tiles [begin, end) of split `index`.

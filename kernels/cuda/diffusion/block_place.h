@@ -26,6 +26,8 @@ struct BlockPlaceArgs {
     float2* kvChanges = nullptr;     // [rows*block, keys, values, kvHeads]; with `beforeKv`
     std::uint64_t* mark = nullptr;
 };
+/// Norms and rotates the queries and keys of the blocks and writes keys and values to the blocks' positions; where
+/// `before` is set, also writes how much the queries changed since the forward before.
 void placeBlocks(const Launch& launch, const BlockPlaceArgs& args);
 
 struct NameActiveArgs {

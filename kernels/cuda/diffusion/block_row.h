@@ -19,6 +19,11 @@ struct BlockRow {
         kCompares = 8,     // its queries are compared with those of the forward before
         kClean = 16,       // keys and values become part of the prefix
         kChoosesOnce = 32, // its attention to the prefix decides what the block's forwards that follow attend to
+        // Pages are asked for before the forward begins, by the queries of the forward before: those of tokens that
+        // were written since, or with kAsksAll of all tokens; with kAsksAgain the pages of the forward before, too.
+        kAsks = 64,
+        kAsksAll = 128,
+        kAsksAgain = 256,
     };
     std::int32_t sequence = 0;
     std::int32_t first = 0; // position of the block's first token

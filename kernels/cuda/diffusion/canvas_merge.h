@@ -17,6 +17,7 @@ struct ShareMergeArgs {
     const float2* states = nullptr;
     __nv_bfloat16* out = nullptr;
 };
+/// Makes one softmax of the results of all splits and writes the attention of each token to `out`.
 void mergeShares(const Launch& launch, const ShareMergeArgs& args);
 
 } // namespace kvscope::cuda

@@ -42,7 +42,7 @@ __device__ inline void loadTiles(BlocksShared<kDim, kGroups>& shared, const Bloc
     const int lane = int(threadIdx.x) % kWarp, entries = (keys.tokens + kPage - 1) / kPage;
     StageTurn<kStages<kDim, kGroups>> keyTurn, valueTurn;
     const auto pagesOf = [&](int tile) { return min(kPages, entries - tile * kPages); };
-    const auto blockOf = [&](int entry) { return firstBlock + (keys.pages != nullptr ? keys.pages[entry] : entry); };
+    const auto blockOf = [&](int entry) { return firstBlock + (keys.pages != nullptr ? keys.places[entry] : entry); };
     const auto loadKeys = [&](int tile) {
         const int here = pagesOf(tile), entry = tile * kPages + lane, block = lane < here ? blockOf(entry) : 0;
         std::uint64_t& full = shared.keyStages.full[keyTurn.stage];
@@ -347,7 +347,7 @@ __global__ void __launch_bounds__(threadsOf(kGroups), blocksOf(kGroups))
     const std::uint64_t active = early ? allOf(a.rows.block) : activeOf(a.rows, row, g);
     const int queries = __popcll(active) * group, firstQuery = queryTile * kGroups * kGroupRows;
     const int groups = min(kGroups, (queries - firstQuery + kGroupRows - 1) / kGroupRows);
-    const BlockKeys keys = keysOf(of, a.pages, a.pageCount, item, a.capacity, kPage);
+    const BlockKeys keys = keysOf(of, a.pages, a.places, a.pageCount, item, a.capacity, kPage);
     const int used = filledSplits(keys.tiles(), a.splits);
     if (!of.is(BlockRow::kTaken) || firstQuery >= queries || int(blockIdx.x) >= used) {
         if (early) begin();

@@ -85,40 +85,42 @@ struct LinearSpace {
 /// Products of one stream, with their work space.
 class Linear {
 public:
-    /// Takes work space of its own, and more of it when prepare() is told of larger products, for benchmarks and tests.
-    /// maxInputs, maxCols: the largest n and cols that will come. It chooses by the table's rule. @throws
-    /// Error(OutOfMemory)
+    /// For benchmarks and tests: takes memory for its work space itself, and more when prepare() announces a larger
+    /// product. maxInputs, maxCols: the largest n and cols of the products to come. Chooses the kernels by the table's
+    /// rule. @throws Error(OutOfMemory)
     Linear(const Launch& launch, int maxInputs, int maxCols, bool useLibrary = true);
-    /// Takes no memory: the work space has been made for these needs, and a product that needs more is refused.
-    /// library: null for the own kernels alone; products: what chooses the kernels, null for the rule alone
+    /// Takes no memory: `space` has room for `needs`, and a product that needs more is refused. library: null: only our
+    /// own kernels multiply; products: the table that chooses the kernels; null: its rule chooses
     Linear(const Launch& launch, const LinearNeeds& needs, const LinearSpace& space,
            std::unique_ptr<MatrixLibrary> library, std::shared_ptr<const ProductTable> products = nullptr);
     ~Linear();
     Linear(const Linear&) = delete;
     Linear& operator=(const Linear&) = delete;
 
-    /// W norm(x): x float [n, cols], rows `xStride` apart. mark: see stamp().
+    /// W norm(x): x float [n, cols], rows `xStride` apart. mark: gets the time at which the first kernel begins its
+    /// work; or null.
     void run(const DeviceMatrix& w, const float* x, int xStride, int n, const Norm& norm, const LinearOutput& out,
              std::uint64_t* mark = nullptr);
-    /// The same where x has not been written since the run before: if that has left the same inputs normalised, they
-    /// are used.
+    /// The same for an x that nobody has written to since the last call of run or runAgain: where that call left the
+    /// normalised x in the work space, it is not normalised again.
     void runAgain(const DeviceMatrix& w, const float* x, int xStride, int n, const Norm& norm, const LinearOutput& out,
                   std::uint64_t* mark = nullptr);
     /// W x: x bf16 [n, cols], contiguous.
     void run(const DeviceMatrix& w, const __nv_bfloat16* x, int n, const LinearOutput& out,
              std::uint64_t* mark = nullptr);
 
-    /// From now on this table chooses.
+    /// From now on this table chooses the kernels; null: the compiled-in one.
     void chooseBy(std::shared_ptr<const ProductTable> products);
-    /// From now on every product is multiplied this way, where its shape allows that; nothing: as the table says. For
-    /// those who measure.
+    /// From now on every product whose shape allows it is multiplied in this way; nothing: the table chooses again.
+    /// Benchmarks and measureProducts compare the ways with it.
     void force(std::optional<ProductChoice> choice) { forced_ = choice; }
-    /// How many of the library's proposals there are for such a product; 0 without the library.
+    /// How many algorithms the library proposes for such a product; 0 without the library.
     int proposals(const DeviceMatrix& w, int n, const LinearOutput& out);
 
     /// "cuBLASLt 13.1" or "own kernels".
     const char* description() const;
-    /// Makes room for a product. Its room must not grow while a graph is captured. @throws Error(OutOfMemory | Device)
+    /// Makes the work space large enough for a product. It must not grow while a graph is captured. @throws
+    /// Error(OutOfMemory | Device)
     void prepare(const DeviceMatrix& w, int n, const LinearOutput& out);
 
 private:
@@ -128,13 +130,15 @@ private:
     void many(ProductChoice choice, const DeviceMatrix& w, const __nv_bfloat16* x, int n, const LinearOutput& out,
               std::uint64_t* mark);
     void packed(const DeviceMatrix& w, const __nv_bfloat16* x, int n, const LinearOutput& out, std::uint64_t* mark);
-    /// out.y, or `half` [n, halfStride] where that is set. candidate: of the library's proposals; -1: own tiles
+    /// Writes to out.y or, where `half` is not null, to `half`, [n, halfStride]. candidate: the number of the library's
+    /// proposal; -1: our own tiles
     void multiply(int candidate, const DeviceMatrix& w, const __nv_bfloat16* x, int n, const LinearOutput& out,
                   __nv_bfloat16* half, int halfStride);
-    /// Makes the room of its own large enough. @throws Error(Device) where the caller owns the room
+    /// Makes a part of the work space large enough: `own` takes the memory, `room` and `held` become its beginning and
+    /// its size. @throws Error(Device) where the caller owns the work space
     void grow(DeviceMemory& own, __nv_bfloat16*& room, std::size_t& held, std::size_t wanted, const char* what);
 
-    /// What the run before has left in space_.normed.
+    /// Which normalised inputs the last run has left in space_.normed.
     struct Normalised {
         const float *x = nullptr, *weight = nullptr;
         int xStride = 0, n = 0, cols = 0;

@@ -23,6 +23,7 @@ struct FewInputs {
 /// Whether `x` may be set for n inputs of so many columns. `xHalf` may always be.
 bool fewTakeFloats(int n, int cols);
 
+/// W x for 1 to kFewInputs inputs, normalised first where `x` is set. Outputs as LinearOutput says.
 void multiplyFew(const Launch& launch, const FewInputs& args);
 
 } // namespace kvscope::cuda

@@ -99,9 +99,8 @@ __device__ inline void multiplyChunk(const PackedPiece<Format> (&w)[kRowTiles], 
 }
 
 /// Brings this warp's columns of the one input into shared memory: each number is split into two bf16 numbers, which
-/// are laid out as fragments, [block][quad][8] in `high` and in `low`. sums: the sum of each 16 columns. cols is a
-/// multiple of
-/// 32. @return this lane's share of the sum of squares
+/// are laid out as fragments, [block][quad][8] in `high` and in `low`. sums: the sum of each 16 columns. cols: a
+/// multiple of 32. @return this lane's share of the sum of squares
 __device__ inline float stageInput(const PackedProduct& p, int firstCol, int cols, Bf16* high, Bf16* low, float* sums) {
     float squares = 0;
     const int lane = threadIdx.x % kWarp;

@@ -65,6 +65,7 @@ struct SettleArgs {
     LagLayer* layer = nullptr;           // or null
     const LagMarks* marks = nullptr;     // copied to `layer`
 };
+/// Reports what a step has chosen of its candidates, and makes the next step's candidates of `next`.
 void settleCandidates(const Launch& launch, const SettleArgs& args);
 
 /// A kernel at the end of a step, after the transfers. If a transfer of the first `layers` layers has ended after

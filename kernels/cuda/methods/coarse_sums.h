@@ -20,6 +20,7 @@ struct CoarseScoreArgs {
     float* scores = nullptr;  // [rows, kvHeads, maxBlocks] out: the largest of a block's windows; -inf without one
     std::uint64_t* mark = nullptr;
 };
+/// Scores the blocks of every row: logits and their sums first, then the largest score among each block's windows.
 void scoreByCoarseSums(const Launch& launch, const CoarseScoreArgs& args);
 
 } // namespace kvscope::cuda

@@ -26,7 +26,7 @@ struct FarMemory {
 
 struct FarPromptArgs {
     FarMemory memory;
-    int sequence = 0, first = 0, n = 0;    // tokens of this chunk
+    int sequence = 0, first = 0, n = 0;    // tokens of this piece of a prompt
     const float* qkv = nullptr;            // [n, (queryHeads + 2 kvHeads)*dim] before rotation, after head norms
     const __nv_bfloat16* q = nullptr;      // [n, queryHeads*dim], rotated
     const __nv_bfloat16* blocks = nullptr; // head g's begin at blocks + g*headStride
@@ -34,10 +34,10 @@ struct FarPromptArgs {
     const float* tokenBias = nullptr; // of the sequence; head g's at tokenBias + g*biasStride, or null
     std::int64_t biasStride = 0;
     float scale = 1, biasScale = 0;
-    // These belong to the whole prompt of one layer:
+    // promptTokens, plainKeys and mass are those of the whole prompt in one layer.
     int promptTokens = 0;
     __nv_bfloat16* plainKeys = nullptr; // [kvHeads, promptTokens, dim]
-    float* mass = nullptr;              // [queryHeads, promptTokens]; zero before the first chunk
+    float* mass = nullptr;              // [queryHeads, promptTokens]; zero before the first piece
     float* logSums = nullptr;           // [queryHeads, n] work space
 };
 /// Keeps the keys of a piece of a prompt before rotation, and adds the attention that the piece's queries give to the
@@ -75,6 +75,8 @@ struct FarAppendArgs {
     __nv_bfloat16* farQ = nullptr;     // [rows, queryHeads*dim] out: queries rotated as at position localTokens
     std::uint32_t* replaced = nullptr; // out: blocks of this layer whose keys went to the host; null: not wanted
 };
+/// Keeps the key of a decode step's token before rotation and makes farQ. Where a block leaves the window with this
+/// token, gives it representative keys and replaces its keys by those before rotation.
 void appendToFarMemory(const Launch& launch, const FarAppendArgs& args);
 
 struct FarChoiceArgs {

@@ -26,6 +26,7 @@ struct UniteBlocksArgs {
     std::int32_t* chosenCount = nullptr;
     std::int32_t* places = nullptr; // [rows, queryHeads, capacity] which entry of the union a head's block is
 };
+/// Unites the choices of each KV head's query heads.
 void uniteBlocks(const Launch& launch, const UniteBlocksArgs& args);
 
 /// Lists the slots of every query head's blocks, taken from the slots of the union's blocks.

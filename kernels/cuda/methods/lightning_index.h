@@ -1,22 +1,23 @@
 // DeepSeek sparse attention: the keys and queries of a lightning indexer, and what a query gives to each token.
 #pragma once
 
-#include "kernels/cuda/methods/block_index.h" // IndexedTokens
+#include "kernels/cuda/methods/indexed_blocks.h" // IndexedTokens
 
 namespace kvscope::cuda {
 
 /// Channels of all heads of an indexer, at most.
 constexpr int kMostLightningChannels = 8192;
 
-/// The sequences whose keys are kept: one key of `dim` channels for each token, on which all heads look.
+/// The indexer's keys of one layer: one key of `dim` channels for each token, with which all query heads are
+/// multiplied. The device form of core/select/lightning_index.h.
 struct LightningIndex {
     int heads = 0, dim = 0;                   // dim a multiple of 32; heads * dim at most kMostLightningChannels
     const std::int64_t* tokenFirst = nullptr; // [sequence] a sequence's first token
     __nv_bfloat16* keys = nullptr;            // [tokens, dim] of one layer
 };
 
-/// Normalises the projected keys of tokens by a LayerNorm, rotates keys and queries, and rounds both to bf16. The keys
-/// enter the index.
+/// Normalises the projected keys of tokens by a LayerNorm, rotates keys and queries, rounds both to bf16, and adds
+/// the keys to the indexer's.
 struct LightningPlaceArgs {
     LightningIndex index;
     IndexedTokens tokens;

@@ -1,4 +1,5 @@
-// SparDA, InfiniGen and ArkVale with prefetch_layers=1: queries that are guessed one layer before their layer runs.
+// SparDA, NOSA and InfLLM-V2 with ahead=forecast, InfiniGen, and ArkVale with prefetch_layers=1: queries that are
+// guessed one layer before the layer that they are for. Of the first three this is used while a prompt is read.
 #pragma once
 
 #include "kernels/cuda/device/check.h"

@@ -34,6 +34,7 @@ struct PageAppendArgs {
     const __nv_bfloat16* newKey = nullptr; // [rows, kvHeads, dim] of the newest token; null: it is in `blocks`
     const __nv_bfloat16* blocks = nullptr; // resident store, heads at PageDigests::blockFirst
 };
+/// Adds a decode step's key to the page that is not complete, and makes the page's digest if the key completes it.
 void appendToPages(const Launch& launch, const PageAppendArgs& args);
 
 /// How the bounds of the query heads that choose together become scores: their mean, sum or largest for all of them, or
@@ -55,6 +56,7 @@ struct PageScoreArgs {
                              // q.k; -inf for a page that is not complete; pages past the position are not written
     std::uint64_t* mark = nullptr;
 };
+/// Scores the pages of every row by their digests (Quest, ArkVale).
 void scorePages(const Launch& launch, const PageScoreArgs& args);
 
 struct PageChoiceArgs {

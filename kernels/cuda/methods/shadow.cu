@@ -389,8 +389,8 @@ void fetchChunks(const Launch& how, const ShadowFetchArgs& args) {
     const int padded = m.paddedRank + 8;
     const std::size_t wanted = std::size_t(m.shape.dim) * std::size_t(padded) * sizeof(Bf16);
     const auto kernel = m.shape.dim == 64 ? fetchKernel<64> : fetchKernel<128>;
-    constexpr std::size_t kHalfOfProcessor = 96 << 10; // lets a multiprocessor of Hopper hold two thread blocks
-    const bool fits = wanted <= std::min(kHalfOfProcessor, sharedRoom(how, kernel));
+    constexpr std::size_t kHalfOfMultiprocessor = 96 << 10; // lets a multiprocessor of Hopper hold two thread blocks
+    const bool fits = wanted <= std::min(kHalfOfMultiprocessor, sharedRoom(how, kernel));
     if (fits) allowShared(kernel, wanted, "preparing the keys");
     launch(
         how,

@@ -85,6 +85,7 @@ struct ShadowAppendArgs {
     const std::uint8_t* active = nullptr;
     const __nv_bfloat16 *newKey = nullptr, *newValue = nullptr; // [rows, kvHeads, dim]
 };
+/// Writes a decode step's key and value behind the local tokens of the pool.
 void appendToPool(const Launch& launch, const ShadowAppendArgs& args);
 
 /// One chunk to bring into a slot.
@@ -119,6 +120,7 @@ struct ShadowChoiceArgs {
     float* reportScores = nullptr;           // [rows*kvHeads, chosen] their scores; or null
     std::uint64_t *scoreMark = nullptr, *chooseMark = nullptr;
 };
+/// How many thread blocks share the landmarks of a KV head; `partial` has an entry for each.
 int shadowTiles(int maxChunks);
 /// Chooses the chunks whose landmarks get the largest probabilities, and their slots. Two launches: the products with
 /// the landmarks, then the choice.

@@ -42,6 +42,7 @@ struct PackArgs {
     int packedBlocks = 0;            // at least capacity tokens
     std::uint64_t* mark = nullptr;
 };
+/// Packs the listed tokens of every (row, KV head), in the order of the list.
 void packTokens(const Launch& launch, const PackArgs& args);
 
 /// Copies the blocks of one sequence's prompt into a token store: head g's tokens begin at store + g*storeStride.

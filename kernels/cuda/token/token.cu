@@ -154,7 +154,7 @@ __global__ void __launch_bounds__(kThreads) headNormKernel(PromptArgs a) {
     }
 }
 
-/// Grid (token groups, kvHeads). firstPosition is a multiple of 8 (chunks begin at block bounds).
+/// Grid (token groups, kvHeads). firstPosition is a multiple of 8, because pieces begin where a block begins.
 __global__ void __launch_bounds__(kThreads) promptKernel(PromptArgs a) {
     const int g = blockIdx.y, dim = a.shape.dim, half = dim / 2, bs = a.shape.blockSize;
     const int group = a.shape.queryHeads / a.shape.kvHeads, qWidth = a.shape.queryHeads * dim,
@@ -321,7 +321,7 @@ void rotateAndAppend(const Launch& how, const AppendArgs& args) {
 void rotatePrompt(const Launch& how, const PromptArgs& args) {
     if (args.n == 0) return;
     if (args.firstPosition % kPromptTokens != 0)
-        throw Error(ErrorKind::BadInput, "a prompt chunk must begin at a multiple of 8 tokens",
+        throw Error(ErrorKind::BadInput, "a piece of a prompt must begin at a multiple of 8 tokens",
                     "this is a bug in KVScope");
     if (args.norms.query != nullptr)
         launch(how, {dim3(unsigned(args.n)), dim3(kThreads)}, headNormKernel, "normalising the prompt's heads", args);

@@ -37,7 +37,7 @@ struct RoundBlocksArgs {
 };
 void roundBlocks(const Launch& launch, const RoundBlocksArgs& args);
 
-/// Does the same with the newest block of each head, where the step's token has filled it.
+/// Replaces the numbers of the newest block of each head likewise, if the token of this step has filled the block.
 struct RoundNewestArgs {
     KvFormat format;
     __nv_bfloat16* blocks = nullptr;

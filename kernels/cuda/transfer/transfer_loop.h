@@ -1,6 +1,7 @@
-// SparDA, InfiniGen and ArkVale one layer ahead: one transfer kernel for a whole step, in place of one launch for each
-// layer. The kernel waits until a layer's list of loads is there, and a kernel before the layer's attention waits until
-// the loads are done. Both waits read words in device memory.
+// Methods that choose a layer ahead (SparDA, NOSA and InfLLM-V2 with ahead=forecast, InfiniGen, ArkVale with
+// prefetch_layers=1): one transfer kernel for a whole step, in place of one launch for each layer. The kernel waits
+// until a layer's list of loads is there, and a kernel before the layer's attention waits until the loads are done.
+// Both waits read words in device memory.
 #pragma once
 
 #include "kernels/cuda/transfer/gather.h"

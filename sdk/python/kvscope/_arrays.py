@@ -23,7 +23,7 @@ class Array(NamedTuple):
 
 @functools.lru_cache(maxsize=64)
 def _memory_type(dtype: str, count: int) -> Any:
-    """Types are kept, because making one takes longer than all else here."""
+    """The type of memory of so many bytes. Types are kept for the next call, because making one takes longer than the rest of the work."""
     return _TYPES[dtype] * count
 
 
@@ -174,7 +174,7 @@ def _from_numpy(value: Any, dtypes: tuple[str, ...], what: str) -> Array:
 
 
 def as_array(value: Any, dtypes: tuple[str, ...], what: str) -> Array:
-    """`value` as memory of one of `dtypes`; other numbers are converted to the first of them that holds all. What it gave is taken back.
+    """`value` as memory of one of `dtypes`; other numbers are converted to the first of them that holds all. An Array that this function has made is returned as it is.
 
     Raises TypeError for what is no array of such numbers, and for tensors that are not on the CPU; ValueError for numbers that are too large.
     """

@@ -48,6 +48,13 @@ class Prompt(ctypes.Structure):
     _fields_ = [("ids", c_void_p), ("count", c_int64), ("text", c_char_p), ("offsets", c_void_p)]
 
 
+class PromptPiece(_Sized):
+    _fields_ = [
+        ("size", c_uint32), ("sequence", c_int32), ("begins", c_int32), ("tokens", c_int32), ("first", c_int64), ("ids", c_void_p),
+        ("text", c_char_p), ("offsets", c_void_p),
+    ]  # fmt: skip
+
+
 class RunInfo(_Sized):
     _fields_ = [
         ("size", c_uint32), ("knows", c_uint32), ("name", c_char_p), ("model", c_char_p), ("method", c_char_p),
@@ -98,6 +105,7 @@ _SIGNATURES: dict[str, list[Any]] = {
     "step_layer": [c_uint64, ctypes.POINTER(Layer)],
     "step_stages": [c_uint64, c_int64, c_int64, c_int64],
     "step_tokens": [c_uint64, c_int32, c_int64, c_void_p, c_int64, c_char_p, c_void_p],
+    "step_prompt": [c_uint64, ctypes.POINTER(PromptPiece)],
     "step_commit": [c_uint64, c_int64],
     "step_discard": [c_uint64],
     "span": [c_uint64, c_char_p, c_char_p, c_int64, c_int64, c_int32, c_int32, c_int32, c_int64],

@@ -34,7 +34,7 @@ def from_indexer_topk(arrays: Any, path: str | os.PathLike[str], *, prompt_token
         to the prefill; those after it are steps 1, 2, ...
     tokens: all token ids of each sequence, prompt first; None records none.
     layers, layer_numbers: layers of the model, and which of them each indexer layer of the array is; None: they are the model's.
-    token_bytes: of a token in the cache, keys and values. What is known of hits, transfers and times is: nothing.
+    token_bytes: of a token in the cache, keys and values. The trace knows nothing of hits, transfers and times.
     Raises ValueError for arrays of another shape, and for numbers that are no positions.
 
     >>> import kvscope, numpy
@@ -83,7 +83,7 @@ def _refuse_places(array: Any, shape: tuple[int, ...], first_position: int) -> N
         position, last = first_position + query, int(array[query].max())
         if last > position:
             raise ValueError(
-                f"the query at position {position} selects token {last}, which comes later: these are no positions. SGLang gives places in its "
+                f"the query at position {position} selects token {last}, which comes later: these are not positions. SGLang gives places in its "
                 "KV pool where top-k kernels are fused; start it with SGLANG_DSA_FUSE_TOPK=0"
             )
 
@@ -105,7 +105,7 @@ def index_array(encoded: str, *, queries: int | None = None, layers: int | None 
     try:
         return flat.reshape(sizes)
     except ValueError as error:
-        raise ValueError(f"{flat.size} numbers are no array of {queries} queries, {layers} layers and topk {topk}") from error
+        raise ValueError(f"{flat.size} numbers are not an array of {queries} queries, {layers} layers and topk {topk}") from error
 
 
 def from_reply(reply: Mapping[str, Any], path: str | os.PathLike[str], *, topk: int | None = None, indexer_layers: int | None = None,
@@ -141,7 +141,7 @@ def convert(source: str | os.PathLike[str], path: str | os.PathLike[str], **opti
         try:
             reply = json.load(file)
         except ValueError as error:
-            raise ValueError(f"{os.fspath(source)} is no JSON: {error}") from error
+            raise ValueError(f"{os.fspath(source)} is not JSON: {error}") from error
     if not isinstance(reply, dict):
         raise ValueError(f"{os.fspath(source)} holds no object; give one reply of a server")
     from_reply(reply, path, **options)

@@ -93,7 +93,7 @@ def measure_overhead(path: str | os.PathLike[str], model: Any, generate: Callabl
 
 
 def overhead_of(path: str | os.PathLike[str], run: int = 0) -> Overhead | None:
-    """What measure_overhead wrote into the trace; None: nothing."""
+    """What measure_overhead wrote into the trace; None if it wrote nothing."""
     meta = read(path, "meta", run)
     for key, value in zip(meta["key"][1], meta["value"][1]):
         if key == KEY:

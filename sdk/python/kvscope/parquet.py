@@ -34,7 +34,7 @@ def _arrow() -> Any:
 
 
 def _named(paths: Iterable[str | os.PathLike[str]], unreadable: Unreadable | None) -> dict[tuple[str, str], tuple[Path, list[int]]]:
-    """(name, rank) -> a file and its runs. Files of one name and rank are called after their folders, too. ValueError: that is not enough."""
+    """(name, rank) -> a file and its runs. Files of one name and rank are called after their folders, too. Raises ValueError if two of them still have the same name."""
     found: list[tuple[str, str, Path, list[int]]] = []
     for path in map(Path, paths):
         try:

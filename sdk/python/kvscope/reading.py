@@ -14,7 +14,7 @@ from .writing import _path
 if TYPE_CHECKING:
     from .overhead import Overhead
 
-TABLES = ("runs", "steps", "layers", "selections", "transfers", "tokens", "prompts", "meta")
+TABLES = ("runs", "steps", "layers", "selections", "transfers", "tokens", "prompts", "pieces", "meta")
 _INT, _REAL, _TEXT, _LIST = range(4)
 
 
@@ -105,7 +105,7 @@ class Trace:
 
     def __repr__(self) -> str:
         run = f", run={self._run}" if self._run else ""
-        return f"<kvscope.Trace {self.path!r}{run}: .runs, .steps, .layers, .selections, .transfers, .tokens, .prompts>"
+        return f"<kvscope.Trace {self.path!r}{run}: .runs, .steps, .layers, .selections, .transfers, .tokens, .prompts, .pieces>"
 
     def columns(self, table: str) -> dict[str, list[Any]]:
         """A table of TABLES as lists, without pandas or polars. None: not known."""
@@ -150,8 +150,13 @@ class Trace:
         return self._table("prompts")
 
     @property
+    def pieces(self) -> Any:
+        """One row per sequence and step that read a piece of its prompt; empty where step 0 read the prompts as a whole."""
+        return self._table("pieces")
+
+    @property
     def overhead(self) -> Overhead | None:
-        """What recording cost, where kvscope.measure_overhead wrote the trace; None: nobody measured it."""
+        """What recording cost, if kvscope.measure_overhead wrote the trace; else None."""
         from .overhead import overhead_of
 
         return overhead_of(self.path, self._run)

@@ -336,7 +336,7 @@ def _hook_sglang(version: str) -> str | None:
 
 
 def _fused_topk() -> str | None:
-    """The variable that says so, where top-k kernels give places in the KV pool instead of positions; None: they give positions."""
+    """The variable by which top-k kernels give places in the KV pool instead of positions; None if they give positions."""
     known = getattr(_module("sglang.srt.environ"), "envs", None)
     for name in ("SGLANG_DSA_FUSE_TOPK", "SGLANG_NSA_FUSE_TOPK"):
         field = getattr(known, name, None)

@@ -21,7 +21,7 @@ KNOWN = ("selections", "hits", "bytes", "transfer_times", "exposed_times", "step
 STAGES = ("qkv_linear", "rope", "compression", "stage1", "pooling", "offloading", "stage2", "attention", "o_linear", "ffn")
 _LEVELS = {"counters": 0, "selections": 1, "full": 2}
 _STATUS = {"finished": 1, "stopped": 2, "failed": 3}
-_PHASES = {"prefill": 0, "decode": 1}
+_PHASES = {"prefill": 0, "decode": 1, "prompt": 2, "mixed": 3}
 _UNITS = {"block": 0, "token": 1}
 
 
@@ -50,10 +50,10 @@ def _json(params: Mapping[str, Any] | None) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Numbers of numpy and torch."""
+    """The value, with numbers of numpy and torch as Python's own."""
     if hasattr(value, "item") and getattr(value, "shape", None) == ():
         return value.item()
-    raise TypeError(f"{type(value).__name__} is no type of JSON; give numbers, texts, lists or None")
+    raise TypeError(f"{type(value).__name__} is not a type of JSON; give numbers, texts, lists or None")
 
 
 def _pieces(texts: Sequence[str | bytes] | None, count: int, of: str) -> tuple[bytes | None, Any]:
@@ -71,7 +71,7 @@ def _pieces(texts: Sequence[str | bytes] | None, count: int, of: str) -> tuple[b
 
 
 def _ranked(path: str | bytes, rank: int) -> dict[str, str]:
-    """What run_meta says of a file that is one of several: its rank, and the name that the files of all ranks share."""
+    """Keys of run_meta for a file that is one of several: its rank, and the name that the files of all ranks share."""
     name = os.path.basename(os.fsdecode(path))
     if "%r" not in name:
         return {}
@@ -190,12 +190,12 @@ class Step(_Block):
         record = lib.Layer(**checked)
         for name, value in (stages_ns or {}).items():
             if name not in STAGES:
-                raise ValueError(f"{name!r} is no stage; there are {', '.join(STAGES)}")
+                raise ValueError(f"{name!r} is not a stage; there are {', '.join(STAGES)}")
             record.stage_ns[STAGES.index(name)] = whole(value, f"the time of {name}", 64)
         call("step_layer", self._handle, ctypes.byref(record))
 
     def stages(self, embed_ns: int = 0, lm_head_ns: int = 0, sample_ns: int = 0) -> None:
-        """Wall time (ns) of the stages outside the layers."""
+        """Sets the wall time (ns) of the stages outside the layers."""
         times = dict(embed_ns=embed_ns, lm_head_ns=lm_head_ns, sample_ns=sample_ns)
         call("step_stages", self._handle, *(whole(value, name, 64) for name, value in times.items()))
 
@@ -209,14 +209,45 @@ class Step(_Block):
         text, offsets = _pieces(texts, count, "the tokens of a step")
         call("step_tokens", self._handle, whole(seq, "seq"), whole(position, "position", 64), array.address or None, count, text, offsets)
 
+    def prompt(self, seq: int, first: int, ids: Any = None, texts: Sequence[str | bytes] | None = None, *, tokens: int | None = None,
+               begins: bool | None = None) -> None:  # fmt: skip
+        """A piece of a sequence's prompt, or a whole one, that a step of phase "prompt" or "mixed" reads.
+
+        first: position of its first token. ids: its tokens [n], or None with their number in `tokens`.
+        begins: whether it is the first piece of a prompt, behind which the sequence has nothing of before (another request
+            has its row); None: where `first` is 0. Say so where a first piece begins behind a prefix from a cache.
+        """
+        count, array = tokens, None
+        text, offsets = None, None
+        if ids is not None:
+            array = as_array(ids, ("int32",), "ids")
+            if len(array.shape) != 1:
+                raise ValueError(f"ids has {len(array.shape)} axes; give the tokens of one sequence, [n]")
+            if tokens is not None and tokens != array.shape[0]:
+                raise ValueError(f"tokens is {tokens} for {array.shape[0]} ids; leave it out")
+            count = array.shape[0]
+            array = dense(array, "ids")
+            text, offsets = _pieces(texts, count, "a piece of a prompt")
+        if count is None:
+            raise ValueError("a piece of a prompt has neither ids nor tokens; give one of both")
+        if texts is not None and ids is None:
+            raise ValueError("a piece of a prompt has texts without ids; give both")
+        start = whole(first, "first", 64)
+        record = lib.PromptPiece(
+            sequence=whole(seq, "seq"), begins=int(start == 0 if begins is None else bool(begins)), tokens=whole(count, "tokens"), first=start,
+            ids=array.address or None if array is not None else None, text=text,
+            offsets=ctypes.cast(offsets, ctypes.c_void_p) if offsets else None,
+        )  # fmt: skip
+        call("step_prompt", self._handle, ctypes.byref(record))
+
     def commit(self, end_ns: int | None = None) -> None:
-        """Hands the step over, whole. end_ns: since the run began; None: now."""
+        """Hands the whole step over. end_ns: since the run began; None: now. Raises Error if the step breaks a rule, and then discards it."""
         end = lib.NOW if end_ns is None else whole(end_ns, "end_ns", 64)
         self._done = True  # also where it is refused: the library discards it then
         call("step_commit", self._handle, end)
 
     def discard(self) -> None:
-        """Drops the step; it is counted."""
+        """Ends the step without recording it; health() counts it among discarded_steps."""
         self._done = True
         call("step_discard", self._handle)
 
@@ -238,7 +269,7 @@ def _three(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[tuple[int,
 
 
 class Run(_Block):
-    """A prefill and its decode steps. A context manager: it ends as finished, or as failed by an exception."""
+    """Steps that read prompts, and decode steps. A context manager: it ends as finished, or as failed by an exception."""
 
     def __init__(self, recorder: Recorder, info: lib.RunInfo):
         self._handle = ctypes.c_uint64()
@@ -247,26 +278,30 @@ class Run(_Block):
         call("run_begin", recorder._handle, ctypes.byref(info), ctypes.byref(self._handle))
 
     def step(self, phase: str = "decode", tokens: int = 1, start_ns: int | None = None) -> Step:
-        """Begins a step. tokens: fed in it, all sequences. start_ns: since the run began; None: now."""
+        """Begins a step. tokens: fed in it, all sequences. start_ns: since the run began; None: now.
+
+        phase: "decode"; "prefill", once and first, where the prompts of all sequences are read at once; "prompt" or "mixed" where they
+        are read in pieces or come later, and Step.prompt says which.
+        """
         return Step(self, phase, tokens, start_ns)
 
     def span(self, track: str, name: str, start_ns: int, duration_ns: int, *, step: int = -1, layer: int = -1) -> None:
-        """A time on a track of the timeline."""
+        """Adds a stretch of time to a track of the timeline. start_ns: since the run began. step, layer: -1 where it belongs to none."""
         times = whole(start_ns, "start_ns", 64), whole(duration_ns, "duration_ns", 64)
         call("span", self._handle, _text(track), _text(name), *times, whole(step, "step"), whole(layer, "layer"), 0, -1)
 
     def counter(self, track: str, start_ns: int, duration_ns: int, value: int) -> None:
-        """What was counted in an interval."""
+        """Adds a count over an interval, 0 or more, to a track of the timeline. start_ns: since the run began."""
         times = whole(start_ns, "start_ns", 64), whole(duration_ns, "duration_ns", 64)
         call("counter", self._handle, _text(track), *times, whole(value, "value", 64))
 
     def clock(self, name: str, own_ns: int, reference_ns: int, error_ns: int = 0) -> None:
-        """A reading of another clock: at own_ns since the run began it showed reference_ns, up to error_ns apart. Merging ranks uses it."""
+        """Adds a reading of another clock: at own_ns since the run began that clock showed reference_ns, and the two moments are at most error_ns apart. Merging ranks uses it."""
         times = dict(own_ns=own_ns, reference_ns=reference_ns, error_ns=error_ns)
         call("clock", self._handle, _text(name), *(whole(value, key, 64) for key, value in times.items()))
 
     def now_ns(self) -> int:
-        """ns since the run began."""
+        """Nanoseconds since the run began."""
         now = ctypes.c_int64()
         call("run_now", self._handle, ctypes.byref(now))
         return now.value
@@ -395,7 +430,7 @@ class Recorder(_Block):
         return {name: getattr(record, name) for name, _ in record._fields_ if name != "size" and not name.startswith("reserved")}
 
     def flush(self, timeout_s: float = 30.0) -> None:
-        """Waits until everything that was committed is in the file."""
+        """Waits until everything that was committed is in the file. Raises Error if that takes too long or the file cannot be written."""
         call("flush", self._handle, int(timeout_s * 1000))
 
     def close(self, timeout_s: float = 30.0) -> None:

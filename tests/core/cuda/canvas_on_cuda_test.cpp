@@ -149,7 +149,7 @@ private:
             EXPECT_EQ(x.firstChange, y.firstChange);
             if (options_.tiles() && x.pages != y.pages) continue; // see compareSelections
             EXPECT_EQ(x.pages, y.pages);
-            if (options_.tiles()) continue; // nor need other tiles be as long
+            if (options_.tiles()) continue; // other tiles, as many, may hold fewer tokens
             EXPECT_FLOAT_EQ(x.density, y.density);
         }
         for (std::size_t i = 0; i < onCpu_.selections.size(); ++i)

@@ -113,6 +113,27 @@ TEST(DenoiseFlight, ChoosesOnceInTheLastDenseForward) {
     EXPECT_EQ(keptAt(40), 2) << "the prefix has two complete pages";
 }
 
+TEST(DenoiseFlight, AsksForPagesWhereASparseForwardFollowsAnotherForwardOfItsBlock) {
+    DenoiseOptions options = countingOptions();
+    options.pages = options.fetchAhead = options.finalSparse = true;
+    const FlightRules rules(options, false, false, false);
+    constexpr std::uint32_t kAll = BlockRow::kAsks | BlockRow::kAsksAll | BlockRow::kAsksAgain;
+    const auto asks = [&](const FlightRules& by, const DenoiseRow& row) { return by.flagsOf(row) & kAll; };
+    EXPECT_EQ(asks(rules, rowAt(0, 16, 0)), 0u);
+    EXPECT_EQ(asks(rules, rowAt(0, 16, 1)), BlockRow::kAsks | BlockRow::kAsksAll) << "by the queries of all tokens";
+    EXPECT_EQ(asks(rules, rowAt(0, 16, 2)), BlockRow::kAsks | BlockRow::kAsksAgain);
+    EXPECT_EQ(asks(rules, rowAt(0, 16, 3, true)), BlockRow::kAsks | BlockRow::kAsksAgain);
+    EXPECT_EQ(asks(rules, rowAt(0, 0, 2)), 0u) << "without a prefix";
+    DenoiseOptions sparse = options;
+    sparse.firstSparse = true, sparse.finalSparse = false;
+    const FlightRules fromTheFirst(sparse, false, false, false);
+    EXPECT_EQ(asks(fromTheFirst, rowAt(0, 16, 1)), kAll);
+    EXPECT_EQ(asks(fromTheFirst, rowAt(0, 16, 3, true)), 0u) << "a dense forward reads everything";
+    DenoiseOptions onDemand = options;
+    onDemand.fetchAhead = false;
+    EXPECT_EQ(asks(FlightRules(onDemand, false, false, false), rowAt(0, 16, 2)), 0u);
+}
+
 TEST(DenoiseFlight, IsTheOneThatTheSessionAsksFor) {
     const DenoiseOptions options = countingOptions();
     const FlightRules rules(options, false, false, true);

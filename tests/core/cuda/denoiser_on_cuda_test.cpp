@@ -560,11 +560,14 @@ TEST(DenoisersOnCuda, DeclareWhatTheyTake) {
     KVSCOPE_NEEDS_GPU_AND_LOSA_TINY();
     const auto prompts = somePrompts();
     const auto model = DeviceModel::of(test::losaTiny());
-    for (const char* method : {"full", "quest", "losa", "sparsed"})
+    for (const auto& [method, slots] : std::vector<std::pair<std::string, int>>{
+             {"full", 0}, {"quest", 0}, {"losa", 0}, {"sparsed", 0}, {"quest", 1}, {"losa", 7}})
         for (const RecordLevel level : {RecordLevel::Counters, RecordLevel::Full}) {
-            SCOPED_TRACE(method);
-            DenoiseSetup setup = setupOf(prompts, method, method == std::string("losa"));
+            SCOPED_TRACE(::testing::Message() << method << ", " << slots << " slots");
+            DenoiseSetup setup = setupOf(prompts, method, method == "losa");
             setup.level = level;
+            setup.slots = slots;
+            setup.options.fetchAhead = slots > 1;
             const MemoryPlan planned = CudaDenoiser::memory(model, setup, gpuLaunch(usableGpu()));
             test::expectDeclaredMemory(planned, [&] { return std::make_unique<CudaDenoiser>(model, setup); });
         }
@@ -592,6 +595,16 @@ TEST(DenoiserMemory, IsPlannedWithoutAGpu) {
     EXPECT_EQ(plans.at("full").bytes("block_memory"), layers * queries * 4);
     EXPECT_EQ(plans.at("losa").bytes("block_memory"), layers * queries * (2 * dim + 1) * 4);
     EXPECT_EQ(plans.at("sparsed").bytes("block_index"), 0);
+    DenoiseSetup offloaded = setupOf(prompts, "losa", false);
+    offloaded.slots = 7;
+    const MemoryPlan tiers = CudaDenoiser::memory(model, offloaded, launch);
+    const std::int64_t pages = tokens / 16, pageBytes = 16 * dim * 2 * 2;
+    EXPECT_EQ(tiers.bytes("kv_resident"), 0);
+    EXPECT_EQ(tiers.bytes("kv_store"), plans.at("losa").bytes("kv_resident"));
+    EXPECT_EQ(tiers.bytes("kv_slots"), (layers * rows * 7 + pages) * kvHeads * pageBytes) << "and a layer's pages";
+    EXPECT_EQ(tiers.bytes("kv_tails"), 0) << "a block of 16 tokens ends where a page does";
+    offloaded.options.block = 8;
+    EXPECT_EQ(CudaDenoiser::memory(model, offloaded, launch).bytes("kv_tails"), layers * rows * kvHeads * pageBytes);
     // Lists of 256 / 16 + 2 tiles for every query head, whose 16 tokens are one row, and how long they are.
     EXPECT_EQ(plans.at("sparsed").bytes("tile_masks"), layers * rows * queryHeads * (18 + 1) * 4);
 }

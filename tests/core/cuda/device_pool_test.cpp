@@ -126,7 +126,7 @@ public:
         args_.capacity = kCapacity;
         cuda::PoolState& s = args_.state;
         s.slots = kMostSlots + kItems;
-        s.entries = 256; // as few as can be, so that the log is cleaned often
+        s.entries = 256; // the least that is possible, so that the log is cleaned often
         s.log = run_.take<std::int32_t>(std::size_t(s.entries));
         s.lastAt = run_.take<std::int64_t>(std::size_t(s.slots));
         s.owner = run_.take<std::int32_t*>(std::size_t(s.slots));
@@ -206,7 +206,7 @@ private:
         for (int r = 0; r < kRows; ++r) {
             Row& row = rows_[std::size_t(r)];
             const bool full = row.here && row.position >= kBlocks * kBlock - 1;
-            if (row.here && (full || draws_.uniform() < 0.06)) { // leaves, or is paused
+            if (row.here && (full || draws_.uniform() < 0.06)) { // the request ends, or is paused
                 for (int layer = 0; layer < kLayers; ++layer)
                     run_.release(args_.state, mapOf(r, layer), kHeads * kBlocks);
                 pool_.release(r), ++left;

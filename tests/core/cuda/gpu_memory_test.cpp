@@ -72,6 +72,8 @@ std::vector<Case> cases() {
     all.push_back({"sparda", {{"prefill", "sparse"}}});
     all.push_back({"nosa", {{"ahead", "forecast"}}});
     all.push_back({"infllmv2", {{"ahead", "forecast"}}});
+    all.push_back({"nosa", {{"overlap", "halves"}}});
+    all.push_back({"infllmv2", {{"overlap", "halves"}}});
     all.push_back({"arkvale", {{"prefetch_layers", "1"}}});
     all.push_back({"arkvale", {{"groups", "layer"}}});
     all.push_back({"asynctls", {{"lag", "0"}}});
@@ -307,7 +309,8 @@ TEST(LinearNeeds, AreOfTheLargestProduct) {
     EXPECT_EQ(needs.gated, std::size_t(300 * 512)) << "a matrix that the model does not have";
 }
 
-/// The work space is the session's: whoever multiplies takes nothing, and is refused what was not planned.
+/// Products take their work space from the session's. A product allocates nothing, and one that was not planned is
+/// refused.
 TEST(LinearNeeds, AreAllThatAProductTakes) {
     cuda::test::CountingCalls calls;
     const cuda::ScopedDeviceCalls use(calls);
@@ -447,7 +450,7 @@ TEST_P(GpuMemoryOnCuda, IsTakenAsItIsDeclaredAndNoneLater) {
 }
 
 DeviceSelectorMaker usual = nullptr;                // of the method under test
-std::optional<cuda::DeviceMemory> nobodyDeclared{}; // what the selector takes beside
+std::optional<cuda::DeviceMemory> nobodyDeclared{}; // what makeGreedy takes without declaring it
 
 std::unique_ptr<DeviceSelector> makeGreedy(const ParameterValues& values, const DeviceSelectorContext& context) {
     nobodyDeclared.emplace(std::size_t(1) << 20, "testing");

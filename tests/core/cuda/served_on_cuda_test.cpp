@@ -255,7 +255,7 @@ TEST_P(ServedOnCuda, GivesEveryRequestWhatItHasAlone) {
         serveRandomly(GetParam(), expected, offloads, false, seed, fast);
     EXPECT_EQ(same.diverged, 0);
     EXPECT_EQ(same.otherSelections, 0);
-    // The schedules did what they are for.
+    // The schedules shared iterations, cut prompts between and within layers, and missed blocks.
     for (const Seen* seen : {&same, &fast}) {
         EXPECT_GE(seen->mostRows, 3);
         EXPECT_GT(seen->mixed, 5);

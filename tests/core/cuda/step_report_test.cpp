@@ -2,6 +2,7 @@
 // filled by hand.
 #include "core/cuda/report_reader.h"
 #include "core/cuda/step_report.h"
+#include "core/engine/step_order.h"
 
 #include <algorithm>
 #include <cmath>
@@ -60,6 +61,29 @@ TEST(StepReport, PartsFollowEachOtherWithoutOverlapping) {
     EXPECT_EQ(report.massesOf(LayerId{4}), report.masses + 4 * 6 * 11);
     EXPECT_EQ(report.ownOf(LayerId{4}), report.own + 4 * 48);
     EXPECT_EQ(report.mark(LayerId{4}, kFfn), report.marks + 4 * kMarks + kFfn);
+}
+
+TEST(StepReport, HalvesShareNothing) {
+    ReportNeeds needs{5, 2, 4, 7};
+    needs.blocks = needs.scores = true;
+    needs.units = 11;
+    needs.halves = 2;
+    std::size_t bytes = 0;
+    alignas(64) static char memory[1 << 14];
+    const StepReport all(needs, memory, bytes);
+    ASSERT_LE(bytes, sizeof memory);
+    const int head = firstHalf(5) * 2; // three rows, and two
+    const StepReport first = all.half(0, 0), second = all.half(1, head);
+    EXPECT_EQ(first.marks, all.marks);
+    EXPECT_EQ(second.marks, all.marks + 4 * kMarks) << "behind those of the first half's layers";
+    EXPECT_LE(static_cast<const void*>(second.marks + 4 * kMarks), static_cast<const void*>(all.stepMarks));
+    EXPECT_EQ(first.countsOf(LayerId{3}) + 2, second.countsOf(LayerId{0}));
+    EXPECT_EQ(first.mark(kEnd), second.mark(kEnd)) << "the step is that of both";
+    const LayerId last{3}; // a layer's heads are those of all rows
+    EXPECT_EQ(second.headsOf(last), all.headsOf(last) + head);
+    EXPECT_EQ(second.blocksOf(last), all.blocksOf(last) + 7 * head);
+    EXPECT_EQ(second.scoresOf(last), all.scoresOf(last) + 7 * head);
+    EXPECT_EQ(second.massesOf(last), all.massesOf(last) + 11 * head);
 }
 
 TEST(StepReport, LeavesOutWhatNobodyWants) {
@@ -220,6 +244,65 @@ TEST_F(ReadReport, TransfersBesideTheStepAreExposedWhereTheyComeLate) {
         const StepRecord record = read(layout);
         EXPECT_EQ(record.layers[2].exposedNs, std::int64_t(attention - ready));
     }
+}
+
+/// Every stage of each half takes 10 ns, each after the one before, in the order in which halves take turns.
+TEST_F(ReadReport, HalvesOfALayerAddUp) {
+    order_.inHalves();
+    const BatchLayout layout(config_, options_);
+    ReportNeeds needs = needsOf(layout, config_.layers);
+    needs.halves = 2;
+    std::size_t bytes = 0;
+    StepReport(needs, nullptr, bytes);
+    std::vector<std::uint64_t> memory(bytes / 8 + 8, 0);
+    const auto misaligned = reinterpret_cast<std::uintptr_t>(memory.data()) % 64;
+    report_ = StepReport(needs, reinterpret_cast<char*>(memory.data()) + (64 - misaligned) % 64, bytes);
+    const StepReport of[] = {report_.half(0, 0), report_.half(1, 2)};
+    std::uint64_t now = 1000;
+    const auto mark = [&](const StepReport& half, LayerId layer, std::initializer_list<StepReport::Mark> marks) {
+        for (const StepReport::Mark each : marks) *half.mark(layer, each) = now += 10;
+    };
+    *report_.mark(kEmbed) = now;
+    inHalves(
+        config_.layers,
+        [&](int half, LayerId layer) {
+            mark(of[half], layer, {kQkv, kRope});
+            if (layers_[layer].sparse) mark(of[half], layer, {kCompression, kStage1, kPooling, kOffloading});
+        },
+        [&](int half, LayerId layer) {
+            if (layers_[layer].offloaded) mark(of[half], layer, {kReady});
+            mark(of[half], layer, {kAttention, kOLinear, kFfn});
+        });
+    for (const StepReport::StepMark each : {kLmHead, kSample, kEnd}) *report_.mark(each) = now += 10;
+    for (int half = 0; half < 2; ++half)
+        for (const LayerId layer : {LayerId{1}, LayerId{2}}) {
+            of[half].countsOf(layer)[0] = std::uint32_t(half + 1), of[half].countsOf(layer)[1] = 1;
+            const std::uint64_t ready = *of[half].mark(layer, kReady);
+            // The blocks of the second half come 4 ns after it is ready for them, those of the first half before.
+            *of[half].mark(layer, kGather) = ready - 20,
+                                  *of[half].mark(layer, kLoaded) = half == 0 ? ready - 3 : ready + 4;
+        }
+    const StepRecord record = read(layout);
+    EXPECT_EQ(record.stepStageNs[StepStage::Embed], 10);
+    const LayerRecord &dense = record.layers[0], &sparse = record.layers[1];
+    EXPECT_EQ(dense.startNs, 1010);
+    EXPECT_EQ(dense.stageNs[Stage::Attention], 20) << "of both halves";
+    EXPECT_EQ(dense.stageNs[Stage::Offloading], 0);
+    EXPECT_EQ(sparse.startNs, 1010 + 2 * 5 * 10) << "behind the five stages of both halves in the dense layer";
+    EXPECT_EQ(record.layers[2].startNs, sparse.startNs + 2 * 10 * 10);
+    for (const Stage stage : {Stage::QkvLinear, Stage::Compression, Stage::Stage1, Stage::Stage2, Stage::Ffn})
+        EXPECT_EQ(sparse.stageNs[stage], 20) << nameOf(stage);
+    EXPECT_EQ(sparse.stageNs[Stage::Offloading], 40) << "making slots, and waiting for blocks";
+    EXPECT_EQ(sparse.h2dBlocks, 1 + 2);
+    EXPECT_EQ(sparse.d2hBlocks, 2);
+    EXPECT_EQ(sparse.h2dBytes, 3 * std::int64_t(layout.blockElements * 2));
+    EXPECT_EQ(sparse.exposedNs, 10) << "the second half waited, from being ready until it attended";
+    EXPECT_EQ(sparse.transferNs, 17 + 24);
+    std::int64_t sum = 0;
+    for (const LayerRecord& layer : record.layers)
+        for (const std::int64_t ns : layer.stageNs) sum += ns;
+    for (const std::int64_t ns : record.stepStageNs) sum += ns;
+    EXPECT_EQ(sum, record.durationNs);
 }
 
 TEST(BatchLayout, SequencesLieOneAfterTheOther) {

@@ -129,7 +129,7 @@ void CudaCodedAttention::attends(const CodedCase& c) {
                 EXPECT_TRUE(std::all_of(mine, mine + dim, [](Half x) { return x == 0xffff; }));
                 continue;
             }
-            if (c.group > 4 && uniform(0, c.group / 4) != 0) continue; // of many heads some
+            if (c.group > 4 && uniform(0, c.group / 4) != 0) continue; // checks some of many query heads
             const int item = row * kvHeads + h / c.group;
             const Half* query = &q[std::size_t((row * queryHeads + h) * dim)];
             std::vector<double> want(std::size_t(dim), 0.0);

@@ -465,8 +465,8 @@ std::map<int, double> CudaFarBlocks::expectAttention(int position, const FarChoi
     return worth;
 }
 
-/// The times of use by which slots are given up, as if every block lay in the slot of its number. Needs the step's
-/// attention on the device.
+/// Compares the times of last use, by which slots are given up, where every block lies in the slot of its own number.
+/// Reads the step's attention from the device.
 void CudaFarBlocks::expectUses(int position, const FarMergeArgs& merge, const std::map<int, double>& worth) {
     const int places = in->c.kvHeads * in->maxBlocks;
     FarRankArgs rank;

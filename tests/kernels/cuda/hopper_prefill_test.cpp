@@ -174,9 +174,9 @@ TEST_F(CudaHopperPrefill, LeavesWhatItCannotDoToTheKernelOfAllGpus) {
     };
     EXPECT_TRUE(fits([](auto&, auto&) {}));
     EXPECT_FALSE(fits([](auto& args, auto&) { args.shape.blockSize = 32; }));
-    EXPECT_FALSE(fits([](auto& args, auto&) { args.headStride += 64; }));      // heads between two blocks
-    EXPECT_FALSE(fits([](auto& args, auto&) { args.tokenBias += 1; }));        // scores no bulk copy can begin at
-    EXPECT_FALSE(fits([](auto& args, auto&) { args.scale = 0; }));             // biases are divided by it
+    EXPECT_FALSE(fits([](auto& args, auto&) { args.headStride += 64; }));      // a head would begin within a block
+    EXPECT_FALSE(fits([](auto& args, auto&) { args.tokenBias += 1; }));        // biases that no bulk copy can begin at
+    EXPECT_FALSE(fits([](auto& args, auto&) { args.scale = 0; }));             // the kernel divides biases by the scale
     EXPECT_FALSE(fits([](auto&, auto& how) { how.clusters = false; }));        // stands for an earlier GPU
     EXPECT_FALSE(fits([](auto&, auto& how) { how.blockShared = 100 << 10; })); // or one with less shared memory
 }

@@ -99,7 +99,7 @@ TEST_F(CudaKeptTokens, TheWorstScoreGoesAndTiesAreTheNewest) {
             mine[step] = std::exp(scores[std::size_t(h * stride + step)]);
             if (int(mine.size()) > capacity) {
                 const auto value = [](float x) { return std::isnan(x) ? -std::numeric_limits<float>::infinity() : x; };
-                auto worst = mine.begin(); // ascending by token: of equals the last
+                auto worst = mine.begin(); // the lowest score leaves; of equal ones the token with the highest number
                 for (auto it = mine.begin(); it != mine.end(); ++it)
                     if (value(it->second) <= value(worst->second)) worst = it;
                 mine.erase(worst);

@@ -88,7 +88,7 @@ def test_sequences_of_several_lengths_and_layers_that_are_some_of_the_models(tmp
 
 
 def test_a_file_that_is_no_reply_is_one_sentence(tmp_path, capsys):
-    for text, sentence in (("host", "is no JSON"), ("[]", "holds no object"), ("{}", "has no indexer_topk")):
+    for text, sentence in (("host", "is not JSON"), ("[]", "holds no object"), ("{}", "has no indexer_topk")):
         (tmp_path / "reply.json").write_text(text)
         assert program.main(["convert", str(tmp_path / "reply.json"), "-o", str(tmp_path / "run.kvtrace")]) == 1
         said = capsys.readouterr().err
@@ -102,7 +102,7 @@ def test_a_file_that_is_no_reply_is_one_sentence(tmp_path, capsys):
         (lambda r: r["meta_info"].pop("indexer_topk"), {}, "has no indexer_topk"),
         (lambda r: r["meta_info"].pop("completion_tokens"), {}, "give two of queries"),
         (lambda r: r["meta_info"].pop("prompt_tokens"), {}, "how long its prompt is"),
-        (lambda r: None, {"topk": 7}, "are no array of 58 queries"),
+        (lambda r: None, {"topk": 7}, "are not an array of 58 queries"),
         (lambda r: None, {"layer_numbers": [1]}, "1 layer_numbers for 3"),
     ],
 )

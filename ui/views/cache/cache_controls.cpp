@@ -172,7 +172,7 @@ WhatIfQuestion CacheControls::question() const {
     WhatIfQuestion question;
     question.policy = policy_->currentText().toStdString();
     question.size = int(std::lround(slots_->value()));
-    // The boxes round; untouched, the recorded link stays what it is.
+    // The boxes show rounded numbers. A number that nobody has changed stands for the recorded, unrounded one.
     const auto unrounded = [](double shown, double recorded, double step) {
         return std::abs(shown - recorded) <= step / 2 * (1 + 1e-9) ? recorded : shown;
     };

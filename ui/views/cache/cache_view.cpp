@@ -2,6 +2,7 @@
 // once with what is known, and the answer is corrected when the exact replay is there.
 #include "ui/frame/proposals.h"
 #include "ui/frame/small_widgets.h"
+#include "ui/frame/step_words.h"
 #include "ui/frame/units.h"
 #include "ui/frame/waiting.h"
 #include "ui/look/theme.h"
@@ -191,10 +192,12 @@ protected:
         if (cold == 0) return tr("Every decode step counts.");
         if (coldSteps() == ColdSteps::Counted)
             return tr("Every decode step counts, cold ones too: a replayed cache starts empty.");
-        const QString steps = cold == 1 ? tr("1 cold step") : tr("%1 cold steps").arg(cold);
-        return tr("Ratios and tokens/s leave %1 out, in which a replayed cache is as empty as the recorded one was; "
-                  "misses, bytes and times are of every step.")
-            .arg(steps);
+        const RunRow& row = whatIf_->trace().run;
+        return (row.prompts.inPieces()
+                    ? tr("Ratios and tokens/s leave %1 out; misses, bytes and times are of every step.")
+                    : tr("Ratios and tokens/s leave %1 out, in which a replayed cache is as empty as the recorded one "
+                         "was; misses, bytes and times are of every step."))
+            .arg(leftOutSteps(row, cold));
     }
 
     int drawAbove(QPainter* painter, QRect area) const override;

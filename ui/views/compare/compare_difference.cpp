@@ -47,8 +47,8 @@ public:
         metric_->addItem(tr("Overlap of the selections"), QStringLiteral("overlap"));
         metric_->setItemData(metric_->count() - 1, overlapHelp(), Qt::ToolTipRole);
         along_ = addPicker(QStringLiteral("align"), tr("Aligned by"),
-                           tr("Which steps of the runs lie over each other: equal numbers, or equal positions in the "
-                              "sequence; or the mean of each layer over all of them"));
+                           tr("Step: steps with equal numbers are compared. Token: steps at equal positions of one "
+                              "sequence. Layer: the mean of each layer over all steps"));
         along_->addItems({tr("Step"), tr("Token"), tr("Layer")});
         other_ = addPicker(QStringLiteral("other"), tr("Against A"), tr("The run that A is subtracted from"));
         sequence_ = addPicker(QStringLiteral("sequence"), tr("Sequence"),
@@ -117,8 +117,7 @@ protected:
         if (overlap()) {
             if (const std::string refusal = overlapRefusal(run()->row, b.row, letter().toStdString());
                 !refusal.empty()) {
-                showEmpty(tr("The selections cannot be laid over each other"),
-                          QString::fromStdString(refusal) + QLatin1Char('.'));
+                showEmpty(tr("The selections cannot be compared"), QString::fromStdString(refusal) + QLatin1Char('.'));
                 return;
             }
         }
@@ -202,7 +201,7 @@ protected:
         if (!pair || layer < 0 || layer >= data_.rows()) return {};
         const auto value = double(data_.at(pair->at - origin_, layer));
         const QString where =
-            pair->a == pair->b ? stepName(pair->a) : tr("step %1 of A, %2 of B").arg(pair->a).arg(pair->b);
+            pair->a == pair->b ? stepName(run()->row, pair->a) : tr("step %1 of A, %2 of B").arg(pair->a).arg(pair->b);
         QString html = QStringLiteral("<b>%1, layer %2</b>").arg(where).arg(layer);
         if (along() == Along::Tokens) html += tr("<br>position %1").arg(formatCount(pair->at));
         if (overlap()) {
@@ -357,7 +356,7 @@ private:
         if (!feed_.alignment().refusal.empty()) {
             const QString refusal = QString::fromStdString(feed_.alignment().refusal);
             if (feed_.alignment().tooEarly && someGrow(workspace())) return showWaiting(refusal);
-            showEmpty(tr("These runs cannot be laid over each other"), refusal + QLatin1Char('.'));
+            showEmpty(tr("These runs cannot be aligned"), refusal + QLatin1Char('.'));
             return;
         }
         if (feed_.loaded() == 0) { // begun anew
@@ -379,7 +378,7 @@ private:
         for (int i = 0; i < cells.length(0); ++i) {
             for (; next < pairs[i].at; ++next)
                 columns.insert(columns.end(), cells.under(0),
-                               std::numeric_limits<float>::quiet_NaN()); // no counterpart
+                               std::numeric_limits<float>::quiet_NaN()); // the step has no counterpart
             const auto column = cells.part(std::span(chunk.values), i);
             columns.insert(columns.end(), column.begin(), column.end());
             ++next;
@@ -415,7 +414,7 @@ private:
             QString why = QString::fromStdString(coverageRefusal(coverage_, letter().toStdString()));
             if (why.isEmpty()) why = tr("no layer and step of both has selected blocks");
             why[0] = why[0].toUpper();
-            return showEmpty(tr("There are no selections to lay over each other"), why + QLatin1Char('.'), {times});
+            return showEmpty(tr("There are no selections to compare"), why + QLatin1Char('.'), {times});
         }
         const QString what = metric.toLower();
         const QString which = !pieces_.definedA() && !pieces_.definedB()

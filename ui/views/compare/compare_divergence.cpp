@@ -284,8 +284,7 @@ private:
     void showSelection() {
         toSelection_->setVisible(selection_.has_value());
         if (!refusal_.isEmpty()) {
-            selections_->setText(
-                tr("The selections cannot be laid over each other: %1.").arg(refusal_.toHtmlEscaped()));
+            selections_->setText(tr("The selections cannot be compared: %1.").arg(refusal_.toHtmlEscaped()));
             return;
         }
         if (!selection_) {
@@ -344,7 +343,7 @@ private:
                                                blocks(s.onlyA, s.gapsA), blocks(s.onlyB, s.gapsB));
         selections_->setText(tr("<b>The first selection that differs</b> is that of %1, layer %2, KV head %3%4: "
                                 "Jaccard %5. %6%7")
-                                 .arg(stepName(s.pair.a))
+                                 .arg(stepName(a_.row, s.pair.a))
                                  .arg(s.layer)
                                  .arg(s.kvHead)
                                  .arg(sequences() > 1 ? tr(" of sequence %1").arg(s.sequence) : QString(),

@@ -124,8 +124,7 @@ protected:
         showEmpty({}, {});
         fillSequences(*sequence_, commonSequences(workspace()));
         for (std::size_t i = 0; i < others.size(); ++i) start(i + 1, *others[i]);
-        if (sides_.empty())
-            showEmpty(tr("The selections cannot be laid over each other"), refusals_.join(QLatin1Char(' ')));
+        if (sides_.empty()) showEmpty(tr("The selections cannot be compared"), refusals_.join(QLatin1Char(' ')));
         fillLegend();
         cursorMoved();
     }
@@ -167,7 +166,9 @@ protected:
             html += tr("<br>A and %1: <b>%2</b>").arg(side->letter, formatValue(Unit::Fraction, found->value));
         }
         if (html.isEmpty()) return {};
-        return QStringLiteral("<b>%1</b>").arg(panel == PerStep ? stepName(index) : tr("Layer %1").arg(index)) + html +
+        return QStringLiteral("<b>%1</b>")
+                   .arg(panel == PerStep ? stepName(run()->row, index) : tr("Layer %1").arg(index)) +
+               html +
                tr("<p>Jaccard: blocks that both select over blocks that either selects, mean over the KV heads and "
                   "sequences that select in both runs.</p>");
     }
@@ -281,7 +282,7 @@ private:
                 else if (waits && someGrow(workspace()))
                     showWaiting(QString::fromStdString(s.feed.alignment().refusal));
                 else
-                    showEmpty(tr("These runs cannot be laid over each other"),
+                    showEmpty(tr("These runs cannot be aligned"),
                               s.feed.error().isEmpty()
                                   ? QString::fromStdString(s.feed.alignment().refusal) + QLatin1Char('.')
                                   : s.feed.error());
@@ -342,7 +343,7 @@ private:
         if (!appliedFilter().empty())
             showEmptyByFilter(tr("Nothing passes the filter"));
         else
-            showEmpty(tr("There are no selections to lay over each other"), reasons.join(QLatin1Char(' ')),
+            showEmpty(tr("There are no selections to compare"), reasons.join(QLatin1Char(' ')),
                       {showView("breakdown")});
     }
     static QString whyNothing(const Side& side) {

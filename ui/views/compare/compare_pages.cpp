@@ -54,7 +54,7 @@ public:
         runs_->setText(tr("Compared runs"));
         runs_->setAccessibleName(tr("Compared runs"));
         runs_->setToolTip(
-            tr("Open runs that are laid beside the shown one; runs with the same settings count as repeats"));
+            tr("Open runs that are compared with the shown one; runs with the same settings count as repeats"));
         runs_->setPopupMode(QToolButton::InstantPopup);
         runs_->setProperty("framed", true);
         menu_ = new QMenu(runs_);

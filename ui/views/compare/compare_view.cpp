@@ -2,6 +2,7 @@
 // curves of all of them over the steps. Of runs that grow it is the verdict so far.
 #include "base/indexed.h"
 #include "ui/frame/growth_timer.h"
+#include "ui/frame/height_in_sight.h"
 #include "ui/frame/units.h"
 #include "ui/look/theme.h"
 #include "ui/plots/curve_plottable.h"
@@ -143,7 +144,10 @@ protected:
 
     void resizeEvent(QResizeEvent* event) override {
         PlotView::resizeEvent(event);
-        if (intervals_ != hasRoomForIntervals()) fillTable();
+        if (intervals_ != hasRoomForIntervals())
+            fillTable();
+        else
+            fitTable();
     }
 
     void visibleStepsChanged() override {
@@ -185,7 +189,7 @@ protected:
                         .arg(letteredName(place, workspace()).toHtmlEscaped(), formatValue(Unit::Fraction, locality));
         }
         if (html.isEmpty()) return {};
-        return QStringLiteral("<b>%1</b>").arg(stepName(step)) + html +
+        return QStringLiteral("<b>%1</b>").arg(stepName(run()->row, step)) + html +
                tr("<p>Locality: the share of the blocks selected now that the step before had selected too.</p>");
     }
 
@@ -324,8 +328,8 @@ private:
                 judged_ = part;
                 showEmpty({}, {});
                 showVerdict();
+                table_->show(); // its height depends on what is beside it
                 fillTable();
-                table_->show();
                 updateNote();
             });
     }
@@ -457,6 +461,12 @@ private:
             }
         }
         table_->fitColumns();
+        fitTable();
+    }
+
+    /// Gives the table the height that the verdict and the plot leave of what is in sight.
+    void fitTable() {
+        table_->fitRows(heightInSight(*this) - layout()->heightForWidth(width()) + table_->sizeHint().height());
     }
 
     void fillLegend() {

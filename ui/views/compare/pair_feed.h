@@ -55,12 +55,13 @@ public:
     /// Stops reading because the user asked for it. What was read stays.
     void pause() {
         if (!asking_) return;
-        ++epoch_; // the answer under way comes too late
+        ++epoch_; // an answer that is under way belongs to an earlier epoch and is dropped
         paused_ = true;
         asking_ = false;
-        other_.reset(); // the read under way still has it
+        other_.reset(); // the read that is under way still uses the old one
         workspace_.query<int>(
-            context_, slot_, a_, [](TraceReader&) { return 0; }, [](int) {}); // interrupts the read
+            // a new read in the same slot interrupts the one that is under way
+            context_, slot_, a_, [](TraceReader&) { return 0; }, [](int) {});
         rest();
     }
     void resume() {
@@ -93,7 +94,7 @@ private:
 
     void advance() {
         if (!active_ || enough_ || paused_) return rest();
-        // the pairs that are being read were aligned before: align once more when they are there
+        // the pairs that are being read belong to the earlier alignment: align again when they have come
         if (asking_) return again_.grew(true);
         align();
     }

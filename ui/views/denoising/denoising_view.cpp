@@ -215,7 +215,7 @@ void DenoisingView::cursorMoved() {
             runChanged();
             return;
         }
-        shown_ = now; // a run that this view has nothing of: the pickers follow the cursor all the same
+        shown_ = now; // the run has nothing for this view, but the pickers follow the cursor
         showPickers();
     }
     placeMark();
@@ -434,7 +434,8 @@ NumberWriter DenoisingView::numbers() const {
         sink.add("step,seq,block,denoise_step,kind,position,input_id,candidate,confidence,written,change,active,"
                  "active_layers,sparse_layers,density,row_density\n");
         for (int next = first; next <= last;) {
-            const int from = nextRecordedStep(reader, request.runId, next); // rows bound the work, not their numbers
+            // Visits recorded steps only, because a trace may have large gaps between the numbers of its steps.
+            const int from = nextRecordedStep(reader, request.runId, next);
             if (from > last) break;
             const int to = std::min(from + kExportedAtOnce - 1, last);
             next = to + 1;

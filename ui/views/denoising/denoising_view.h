@@ -79,7 +79,7 @@ private:
     enum Curve { DenseSteps, ChosenDensity, MeanDensity, RowDensity };
     std::vector<float> densities(Curve curve, int pixels);
     bool isMeanOfAll() const { return shown_.layer < 0 && shown_.kvHead < 0; }
-    /// Whether active tokens are marked: those of one layer, where some run without being so.
+    /// Whether active tokens are marked: where one layer is shown in which some tokens are not active.
     bool marksActive() const { return number() != Number::Active && shown_.layer >= 0 && data_.hasReuse(); }
 
     // In denoising_words.cpp:

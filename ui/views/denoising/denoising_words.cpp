@@ -192,12 +192,13 @@ QString DenoisingView::tokenText(std::int32_t id) const {
 
 QString DenoisingView::describeStep(int step) const {
     if (!data_.tiles().knows(step))
-        return tr("<b>%1</b><br>%2").arg(stepName(step), notReadYet(data_.tiles().stride()));
+        return tr("<b>%1</b><br>%2").arg(stepName(run()->row, step), notReadYet(data_.tiles().stride()));
     const Forward forward = data_.at(step);
     if (!forward) return {};
     const ForwardRow& row = *forward.row;
-    QString html = tr("<b>%1</b>, %2<br>%3 positions masked, %4 written")
-                       .arg(stepName(step), forwardName(row), formatCount(row.masked), formatCount(row.written));
+    QString html =
+        tr("<b>%1</b>, %2<br>%3 positions masked, %4 written")
+            .arg(stepName(run()->row, step), forwardName(row), formatCount(row.masked), formatCount(row.written));
     const int outside = tokensOutside(forward);
     if (row.layers == 0) return html + tr("<br>What its layers attended to is not recorded");
     if (row.dense && onCanvas()) return html + tr("<br>Attends to %1").arg(allThatIsSeen());
@@ -250,7 +251,7 @@ QString DenoisingView::describeActivity(const ForwardRow& row, const ForwardCell
 QString DenoisingView::describeCell(int step, int position) const {
     const Forward forward = data_.at(step);
     const auto fact = data_.fact(position);
-    QString html = tr("<b>%1, position %2</b>").arg(stepName(step), formatCount(position));
+    QString html = tr("<b>%1, position %2</b>").arg(stepName(run()->row, step), formatCount(position));
     if (!data_.tiles().knows(step)) return html + QStringLiteral("<br>") + notReadYet(data_.tiles().stride());
     const auto written = [&] {
         return !fact || fact->masked ? tr("<br>Not written yet")

@@ -200,9 +200,10 @@ protected:
         else if (exposure.counted().time.transferNs > 0)
             bars = tr("Link time per layer, %1, summed over %2 decode steps%3.")
                        .arg(exposure.measured ? tr("measured") : tr("modelled"), formatCount(exposure.counted().steps),
-                            exposure.cold.steps == 0 ? QString()
-                            : exposure.coldCounted   ? tr("; cold steps are counted")
-                                                     : tr("; cold steps are left out"));
+                            exposure.cold.steps == 0  ? QString()
+                            : exposure.coldCounted    ? tr("; cold steps are counted")
+                            : exposure.mixedSteps > 0 ? tr("; cold and mixed steps are left out")
+                                                      : tr("; cold steps are left out"));
         const bool growing = run() && isGrowing(*run());
         const QString partly = report_->judged == report_->rules
                                    ? QString()
@@ -343,10 +344,11 @@ private:
 
     void stopReading() {
         if (!report_) return;
-        ++question_; // answers that are on their way come too late
+        ++question_; // answers that are under way belong to an older question and are dropped
         stopped_ = true;
         workspace().query<int>(
-            this, "insights", run()->key, [](TraceReader&) { return 0; }, [](int) {}); // interrupts the reading
+            // A new read in the same slot interrupts the one that is under way.
+            this, "insights", run()->key, [](TraceReader&) { return 0; }, [](int) {});
         timer_.answered();
         strip_->show(LoadingStrip::State::Paused, report_->judged, report_->rules);
         present();

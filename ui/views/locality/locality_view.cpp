@@ -106,7 +106,8 @@ NumberWriter LocalityView::numbers() const {
             lines += ',' + QString(name).replace(QLatin1Char(','), QLatin1Char(' ')).toStdString();
         sink.add(lines += '\n');
         for (int next = first; next <= last;) {
-            const int from = nextRecordedStep(reader, key.runId, next); // rows bound the work, not their numbers
+            // Visits recorded steps only, because a trace may have large gaps between the numbers of its steps.
+            const int from = nextRecordedStep(reader, key.runId, next);
             if (from > last) break;
             const int part = from == first ? kFirstExported : kTileSteps; // a preview wants only the first lines
             const int to = std::min({(from / kTileSteps + 1) * kTileSteps - 1, from + part - 1, last});
@@ -208,7 +209,7 @@ void LocalityView::runChanged() {
 void LocalityView::runGrew() {
     if (!run()) return;
     if (!feed_.isFor(run()->key) && feed_.error().isEmpty() && data_.rows() == 0)
-        runChanged(); // the run's row has come only now
+        runChanged(); // the run's row was not there before
     else
         feed_.advance();
     // Later steps are cold where a server's requests select for the first time. All steps are looked through again for

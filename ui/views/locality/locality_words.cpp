@@ -1,6 +1,7 @@
 // The words of the locality view: about a cell, a row, a step, the whole picture, and a run that has no values.
 #include "profiler/read/denoising.h"
 #include "ui/frame/broken_rules.h"
+#include "ui/frame/step_words.h"
 #include "ui/plots/plot_canvas.h"
 #include "ui/views/locality/locality_view.h"
 #include "ui/views/run_text.h"
@@ -20,7 +21,8 @@ QString LocalityView::tooltipAt(int panel, QPointF at) {
     const MetricInfo& metric = info();
     const Unit shown = unit().unit;
     const float value = data_.at(step, row);
-    QString html = QStringLiteral("<b>%1, %2</b><br>").arg(stepName(step), lines_.title(row).toHtmlEscaped());
+    QString html =
+        QStringLiteral("<b>%1, %2</b><br>").arg(stepName(run()->row, step), lines_.title(row).toHtmlEscaped());
     if (!data_.tiles().knows(step)) return html + notReadYet(data_.tiles().stride());
     html += QStringLiteral("%1: <b>%2</b>")
                 .arg(QString::fromUtf8(metric.title).toHtmlEscaped(), formatValue(shown, double(value)));
@@ -67,8 +69,7 @@ QString LocalityView::note() const {
     QString means;
     const auto [first, last] = const_cast<LocalityView*>(this)->visibleSteps();
     if (const int cold = coldBetween(first, last); cold > 0 && cold < last - first)
-        means = cold == 1 ? tr("Means of rows leave 1 cold step out.")
-                          : tr("Means of rows leave %1 cold steps out.").arg(cold);
+        means = tr("Means of rows leave %1 out.").arg(leftOutSteps(run()->row, cold));
     return sentences({aggregationNote(heat_->stepsPerPixel(), how), rows, sorted, means, preview,
                       run() && run()->row.serves() ? tr("Grey: undefined, such as iterations that decode nothing.")
                                                    : tr("Grey: undefined, such as the prefill."),
@@ -99,7 +100,7 @@ QString LocalityView::rowTooltip(int place) {
 
 QString LocalityView::stepTooltip(int step) {
     if (!data_.tiles().knows(step))
-        return QStringLiteral("<b>%1</b><br>%2").arg(stepName(step), notReadYet(data_.tiles().stride()));
+        return QStringLiteral("<b>%1</b><br>%2").arg(stepName(run()->row, step), notReadYet(data_.tiles().stride()));
     const QCPRange rows = panel_->axis(QCPAxis::atLeft)->range();
     CellStats stats;
     int count = 0;
@@ -107,19 +108,20 @@ QString LocalityView::stepTooltip(int step) {
          place <= std::min(heat_->places() - 1, int(std::floor(rows.upper))); ++place, ++count)
         stats.add(data_.stats(heat_->dataRow(place), step, step + 1));
     return QStringLiteral("<b>%1</b><br>%2<br>%3: %4")
-        .arg(stepName(step), tr("%1 rows in view").arg(formatCount(count)),
+        .arg(stepName(run()->row, step), tr("%1 rows in view").arg(formatCount(count)),
              QString::fromUtf8(info().title).toHtmlEscaped(), stats.count > 0 ? described(stats) : tr("undefined"));
 }
 
 QString LocalityView::undefinedReason(int step) const {
     if (!workspace().filter().hasStep(step)) return tr("The filter leaves this step out.");
     if (!appliedFilter().empty()) return tr("The filter leaves it out, or it is undefined for this step.");
-    if (step == 0) return tr("The prefill selects nothing.");
+    if (run() ? run()->row.prompts.readsPrompt(step) : step == 0) return tr("The prefill selects nothing.");
     if (run() && denoisingBlock(run()->row) > 0)
         return tr(
             "Forwards that attend to everything choose nothing, and the first one of a block that does choose has "
             "none before it to compare with.");
-    if (step == 1) return tr("The first decode step has no step before it to compare with.");
+    if (step == (run() ? run()->row.prompts.firstDecode() : 1))
+        return tr("The first decode step has no step before it to compare with.");
     return tr("This value was not recorded for this step.");
 }
 

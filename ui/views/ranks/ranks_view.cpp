@@ -368,9 +368,9 @@ QString RanksView::tooltipAt(int panel, QPointF at) {
     };
     if (panel != 0)
         return QStringLiteral("<b>%1</b><br>%2 %3")
-            .arg(stepName(step), tr(info().title).toHtmlEscaped(), extremes(info()).toHtmlEscaped());
+            .arg(stepName(run()->row, step), tr(info().title).toHtmlEscaped(), extremes(info()).toHtmlEscaped());
     if (row < 0 || row >= int(steps.ranks.size())) return {};
-    QString html = QStringLiteral("<b>%1, %2</b>").arg(rankName(row), stepName(step));
+    QString html = QStringLiteral("<b>%1, %2</b>").arg(rankName(row), stepName(run()->row, step));
     if (steps.runs[row] == 0) return html + tr("<br>No trace of this rank was merged.");
     for (const RankNumberInfo& number : rankNumbers()) {
         if (!steps.knows(number.number)) continue;

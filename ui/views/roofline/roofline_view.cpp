@@ -56,7 +56,8 @@ public:
         strip_ = new LoadingStrip(this);
         addAbovePlot(strip_);
         strip_->steer(parts_, [this] {
-            if (parts_.paused()) refresh_.answered(); // the parts come when the person likes, the point moves on
+            // The person decides when the parts are read, so the run's point does not wait for them.
+            if (parts_.paused()) refresh_.answered();
             strip_->show(parts_);
         });
         legend_ = new LegendStrip(&canvas());
@@ -283,7 +284,8 @@ private:
                 }
                 take(key, *answer.run, false);
                 parts_.add(key, *answer.run);
-                if (parts_.paused()) refresh_.answered(); // reading that was stopped may take as long as it likes
+                // While reading is stopped, the run's point does not wait for the parts.
+                if (parts_.paused()) refresh_.answered();
                 strip_->show(parts_);
             });
     }
@@ -303,7 +305,8 @@ private:
         if (partsKnown) point.explainedSteps = run.steps;
         RunPoint& shown = points_[keyOf(key)];
         if (!partsKnown && shown.run.row.createdUtc == run.row.createdUtc && shown.comparison && point.comparison) {
-            point.explainedSteps = shown.explainedSteps; // until the parts of the later steps are there
+            // The explanation stays until the parts of the later steps are read.
+            point.explainedSteps = shown.explainedSteps;
             point.comparison->why = shown.comparison->why;
         }
         shown = std::move(point);
@@ -601,7 +604,7 @@ private:
         return std::isnan(value) ? tr("not known") : formatValue(unit, value);
     }
     static QString explanationOf(const RunPoint& point) {
-        if (point.explainedSteps == 0) return tr("Where the difference is, the stages tell when they are read");
+        if (point.explainedSteps == 0) return tr("Where the difference lies is shown when the stages are read");
         const QString why = sentenceCase(QString::fromStdString(point.comparison->why)).toHtmlEscaped();
         if (point.explainedSteps == point.run.steps) return why;
         return tr("Of the first %1 of these steps: %2").arg(formatCount(point.explainedSteps), why);

@@ -25,6 +25,8 @@ protected:
     void addStrip(std::unique_ptr<ServingStrip> strip, bool zoomsValues = false, double share = 1);
     /// To be called once all strips are added.
     void finishStrips();
+    /// Whether strips and their legends are as low as they may be, so that all of them are in sight.
+    void setLow(bool low);
     /// Draws one strip again from the same data.
     void refill(int strip);
     /// The request at a place of a strip; below 0: none.
@@ -53,7 +55,8 @@ private:
 
     Numbered<std::unique_ptr<ServingStrip>> strips_; // by panel
     std::vector<LegendStrip*> legends_;              // by panel
-    int chosenIteration_ = -1;                       // its number; below 0: none
+    bool low_ = false;
+    int chosenIteration_ = -1; // its number; below 0: none
     std::int64_t chosenRequest_ = -1;
 };
 

@@ -322,7 +322,7 @@ QString SqlPlot::note() const {
         more = tr("Only the first %1 of the chosen columns are drawn.").arg(kMostSeries);
     return sentences(
         {tr("%1 rows.").arg(formatCount(qint64(drawnRows_))),
-         leftOut_ > 0 ? tr("%1 values are no numbers and left out.").arg(formatCount(qint64(leftOut_))) : QString(),
+         leftOut_ > 0 ? tr("%1 values are not numbers and left out.").arg(formatCount(qint64(leftOut_))) : QString(),
          tooManyBars_ ? tr("More than %1 bars: drawn as lines.").arg(formatCount(kMostBars)) : QString(), more});
 }
 

@@ -70,7 +70,7 @@ void TimelineView::explain() {
     const OpenRun* run = workspace_.current();
     if (!run || !canvas_->scene().selected) return;
     SpanContext known;
-    known.kind = kindOfSpan(canvas_->data().index, *canvas_->scene().selected);
+    known.kind = kindOfSpan(canvas_->data().index, *canvas_->scene().selected, run->row.prompts);
     showFacts(known);
     if (!isSpanExplained(*this)) panel_->setCurrentIndex(0); // nobody else shows it
     const TimelineSpan span = canvas_->data().index.at(*canvas_->scene().selected);
@@ -106,7 +106,8 @@ void TimelineView::findHome(bool follow) {
     const bool has =
         workspace_.current() && counters.timesOfAll(false, from, to) && counters.timesOfAll(true, decode, to);
     const bool hides = has && double(decode - from) > double(to - from) * kPromptHides;
-    const bool stays = canvas_->scene().homeIsDecode && !feed_.loading(); // a live run's prompt is not brought back
+    // When a live run's prompt hides no more, the window does not go back to it.
+    const bool stays = canvas_->scene().homeIsDecode && !feed_.loading();
     canvas_->setHomeIsDecode(has && (hides || stays) && workspace_.cursor().step >= counters.firstDecodeStep(), follow);
 }
 

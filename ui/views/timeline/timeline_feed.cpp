@@ -36,7 +36,7 @@ void TimelineFeed::end(const QString& problem) {
 
 void TimelineFeed::pause() {
     if (!active_) return;
-    ++epoch_; // batches that are on their way come too late, and are read again
+    ++epoch_; // batches that are under way belong to an earlier epoch: they are dropped and read again
     active_ = asking_ = again_ = false;
     paused_ = true;
 }

@@ -1,5 +1,5 @@
-// Reads a run's spans and counters piece by piece on the workspace's workers and hands each piece to the timeline,
-// which is a growing trace read to its end: a finished one only ends sooner.
+// Reads a run's spans and counters piece by piece on the workspace's workers and hands each piece to the timeline. A
+// run that has ended is read in the same way as one that still grows.
 #pragma once
 
 #include "profiler/read/gauge_batch.h"
@@ -27,7 +27,8 @@ public:
     bool paused() const { return paused_; }
     bool loading() const { return asking_; }
     double fraction() const { return fraction_; }
-    /// The spans are there, and what the device held is being counted from the selections: so far of the steps, 0..1.
+    /// The spans are read, and the blocks that the device held are being counted from the selections. countedFraction()
+    /// is the share of the steps that are counted.
     bool counting() const { return asking_ && fraction_ >= 1 && counted_ > 0 && counted_ < 1; }
     double countedFraction() const { return counted_; }
     /// Whether the run measured the attention (--oracle); absent: it selects nothing, or that is not read yet.

@@ -1,5 +1,6 @@
 // The menu of a right click on the timeline, by what is under the pointer.
 #include "profiler/read/self_time.h"
+#include "ui/frame/picture.h"
 #include "ui/frame/save_path.h"
 #include "ui/frame/sql_request.h"
 #include "ui/models/format.h"
@@ -218,8 +219,9 @@ void TimelineView::addCopies(QMenu& menu) {
             const QString type = QLatin1String(suffix);
             const QString path = askSavePath(this, tr("Export the timeline"), QStringLiteral("timeline.") + type,
                                              {{type.toUpper(), type}});
-            if (!path.isEmpty() && !exportImage(path, canvas_->size() + QSize(0, 40)))
-                emit workspace_.failed(tr("%1 could not be written; is the folder there and writable?").arg(path));
+            if (path.isEmpty()) return;
+            if (const QString why = whyNoPicture(*this, path, canvas_->size() + QSize(0, 40)); !why.isEmpty())
+                emit workspace_.failed(tr("%1 could not be written: %2.").arg(path, why));
         });
     const QStringList tables = numberTables();
     for (int table = 0; table < tables.size(); ++table)

@@ -31,7 +31,7 @@ void TimelineView::updateHits() {
     const std::size_t number =
         selected && held.index.size() <= kNumbered ? matchNumber(held.index, held.matches, *selected) : 0;
     tools_->showHits(tools_->searched().trimmed().isEmpty() ? QString()
-                     : count == 0                           ? tr("no span is called so")
+                     : count == 0                           ? tr("no span has such a name")
                      : number > 0
                          ? tr("%1 of %2").arg(formatCount(std::int64_t(number)), formatCount(std::int64_t(count)))
                      : count == 1 ? tr("1 hit")

@@ -67,7 +67,7 @@ void TimelineView::addTimes() {
         sum_.reset();
         return;
     }
-    if (sum_->since.elapsed() > kTimesPatienceMs) // until then the times of a moment ago are good enough
+    if (sum_->since.elapsed() > kTimesPatienceMs) // before that the table keeps the times of a moment ago
         panel_->showTimesProgress(tr("Adding up %1 spans: %2 %.")
                                       .arg(formatCount(std::int64_t(sum_->times.spans())))
                                       .arg(int(100.0 * double(sum_->times.looked()) / double(sum_->times.spans()))));
@@ -89,7 +89,7 @@ void TimelineView::settle(bool whole) {
     while (more && (whole || slice.elapsed() < kSliceMs));
     if (moves != index.moves()) {
         chosen.restore(*canvas_);
-        updateHits(); // which of them is chosen counts what lies before it
+        updateHits(); // the number of the chosen hit is found by counting the spans before it
         canvas_->dataChanged();
         if (!canvas_->scene().range && !timers_.times.isActive()) timers_.times.start();
     }

@@ -198,7 +198,7 @@ void TimelineView::connectCanvas() {
             QToolTip::hideText();
     });
     connect(canvas_, &TimelineCanvas::curveHovered, this, [this](int curve, double ns, QPoint global) {
-        ++hovers_; // a span's answer under way comes too late
+        ++hovers_; // the answer about a span that is under way is dropped
         QToolTip::showText(global, curveTooltip(canvas_->data(), curve, ns), canvas_, {}, 60'000);
     });
     connect(canvas_, &TimelineCanvas::hoverEnded, this, [this] {
@@ -287,7 +287,8 @@ void TimelineView::take(const SpanBatch& batch, const GaugeBatch& gauges) {
             updateHits();
         }
         showWantedTime();
-        sinceDrawn_.start(); // reading is what the time is for, until the next picture is due
+        // Restarted behind the drawing, so that the time until the next picture is spent on reading.
+        sinceDrawn_.start();
     }
     held.filter.learn(held.index);
     if (!canvas_->scene().range && !timers_.times.isActive()) timers_.times.start();
@@ -361,6 +362,8 @@ void TimelineView::updateNote() {
                                  .remove(QStringLiteral("imported from ")));
         const bool moves = std::any_of(index.tracks().begin(), index.tracks().end(),
                                        [](const std::string& track) { return isLinkTrack(track, kToDeviceTrack); });
+        if (run->row.steps > 0 && !run->row.knows.has(Known::StageTimes))
+            said << tr("The stages' times are not known: a step is drawn whole.");
         if (run->row.timing != Timing::Measured && moves) said << tr("Link times are modelled.");
         if (const auto& clock = feed_.clock(); moves && clock && clock->source == LinkClock::Source::Cupti)
             said << tr("Kernels and transfers stand on CUPTI's clock, which runs %1 ahead of the GPU timer of the "

@@ -1,7 +1,7 @@
 // The keys and scores of a block indexer against float64.
 #include "tests/kernels/cuda/device.h"
 
-#include "kernels/cuda/methods/block_index.h"
+#include "kernels/cuda/methods/indexed_blocks.h"
 
 namespace kvscope::cuda {
 namespace KVSCOPE_TEST_FILE {
@@ -19,7 +19,7 @@ void PrintTo(const IndexShape& s, std::ostream* out) {
 }
 
 /// Three sequences with room for 3, 20 and 5 blocks.
-class BlockIndexOnDevice : public CudaTest, public ::testing::WithParamInterface<IndexShape> {
+class IndexedBlocksOnDevice : public CudaTest, public ::testing::WithParamInterface<IndexShape> {
 protected:
     void SetUp() override {
         CudaTest::SetUp();
@@ -33,7 +33,7 @@ protected:
         }
         keys_ = halves(std::size_t(tokens * s_.dim));
     }
-    BlockIndex indexOf(const OnDevice<std::int64_t>& tokenFirst, const OnDevice<Half>& keys) const {
+    IndexedBlocks indexOf(const OnDevice<std::int64_t>& tokenFirst, const OnDevice<Half>& keys) const {
         return {s_.heads, s_.dim, s_.kvHeads, s_.blockSize, tokenFirst.get(), keys.bf16()};
     }
 
@@ -43,7 +43,7 @@ protected:
     std::vector<Half> keys_;
 };
 
-TEST_P(BlockIndexOnDevice, NormsAndRotatesWhatIsProjected) {
+TEST_P(IndexedBlocksOnDevice, NormsAndRotatesWhatIsProjected) {
     const int width = (s_.heads + 1) * s_.dim;
     const std::vector<std::int32_t> ropeFirst{400, 0, 650};
     for (const bool prompt : {false, true}) {
@@ -61,7 +61,7 @@ TEST_P(BlockIndexOnDevice, NormsAndRotatesWhatIsProjected) {
         const OnDevice<std::uint8_t> dactive(active);
         const OnDevice<std::int64_t> dfirst(tokenFirst_);
         const OnDevice<Half> keys(keys_);
-        BlockIndexPlaceArgs a;
+        IndexedKeysArgs a;
         a.index = indexOf(dfirst, keys);
         a.tokens = {n, dposition.get(), prompt ? nullptr : dactive.get(), prompt, prompt ? 1 : 0};
         a.projected = dprojected.get();
@@ -74,7 +74,7 @@ TEST_P(BlockIndexOnDevice, NormsAndRotatesWhatIsProjected) {
         a.angles = kAngles;
         a.ropeFirst = dropeFirst.get();
         a.queries = queries.get();
-        placeInBlockIndex(launch, a);
+        placeIndexedKeys(launch, a);
         check(cudaStreamSynchronize(launch.stream), "testing");
         const auto gotQueries = queries.read();
         const auto gotKeys = keys.read();
@@ -123,7 +123,7 @@ TEST_P(BlockIndexOnDevice, NormsAndRotatesWhatIsProjected) {
     }
 }
 
-TEST_P(BlockIndexOnDevice, ScoresABlockByItsBestKey) {
+TEST_P(IndexedBlocksOnDevice, ScoresABlockByItsBestKey) {
     const int maxBlocks = 21, size = s_.blockSize;
     for (const bool prompt : {false, true}) {
         SCOPED_TRACE(prompt ? "tokens of one sequence" : "one token of each sequence");
@@ -138,7 +138,7 @@ TEST_P(BlockIndexOnDevice, ScoresABlockByItsBestKey) {
         const OnDevice<std::uint8_t> dactive(active);
         const OnDevice<std::int64_t> dfirst(tokenFirst_);
         const OnDevice<Half> keys(keys_);
-        BlockIndexScoreArgs a;
+        IndexedScoreArgs a;
         a.index = indexOf(dfirst, keys);
         a.tokens = {n, dposition.get(), prompt ? nullptr : dactive.get(), prompt, prompt ? 1 : 0};
         a.queries = dqueries.get();
@@ -177,7 +177,7 @@ TEST_P(BlockIndexOnDevice, ScoresABlockByItsBestKey) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Shapes, BlockIndexOnDevice,
+INSTANTIATE_TEST_SUITE_P(Shapes, IndexedBlocksOnDevice,
                          ::testing::Values(IndexShape{1, 8, 8, 1, 16}, IndexShape{2, 64, 32, 4, 32},
                                            IndexShape{4, 128, 64, 4, 128}, IndexShape{2, 72, 16, 2, 48},
                                            IndexShape{1, 256, 128, 8, 16}));

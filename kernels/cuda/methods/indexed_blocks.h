@@ -8,13 +8,14 @@
 
 namespace kvscope::cuda {
 
-/// The sequences whose keys are kept: one key of `dim` channels for each token, on which all heads look.
-struct BlockIndex {
-    int heads = 0, dim = 0;                   // dim a multiple of 8; heads * dim at most 8192
-    int kvHeads = 0, blockSize = 0;           // each head serves kvHeads/heads KV heads that follow each other
-    const std::int64_t* tokenFirst = nullptr; // [sequence*kvHeads] see DeviceIndex: kvHeads times a sequence's first
-                                              // token
-    __nv_bfloat16* keys = nullptr;            // [tokens, dim] of one layer
+/// The indexer's keys of one layer: one key of `dim` channels for each token, with which all query heads are
+/// multiplied. The device form of core/select/indexed_blocks.h.
+struct IndexedBlocks {
+    int heads = 0, dim = 0;         // query heads, channels; dim a multiple of 8; heads * dim at most 8192
+    int kvHeads = 0, blockSize = 0; // each query head serves kvHeads/heads KV heads that follow each other
+    /// [sequence*kvHeads] as in DeviceIndex; element sequence*kvHeads is kvHeads times the sequence's first token.
+    const std::int64_t* tokenFirst = nullptr;
+    __nv_bfloat16* keys = nullptr; // [tokens, dim]
 };
 
 /// Which tokens are meant: one of each sequence, or n consecutive ones of one sequence.
@@ -26,9 +27,9 @@ struct IndexedTokens {
     int sequence = 0;
 };
 
-/// Norms and rotates the projected queries and keys of tokens. The keys enter the index.
-struct BlockIndexPlaceArgs {
-    BlockIndex index;
+/// Norms and rotates the projected queries and keys of tokens, and adds the keys to the indexer's.
+struct IndexedKeysArgs {
+    IndexedBlocks index;
     IndexedTokens tokens;
     const float* projected = nullptr;                     // [n, (heads + 1)*dim] queries, then the key
     const float *queryNorm = nullptr, *keyNorm = nullptr; // [dim] RMS norms
@@ -39,18 +40,18 @@ struct BlockIndexPlaceArgs {
     const std::int32_t* ropeFirst = nullptr; // [sequence] table row of a sequence's position 0
     float* queries = nullptr;                // [n, heads*dim]
 };
-void placeInBlockIndex(const Launch& launch, const BlockIndexPlaceArgs& args);
+void placeIndexedKeys(const Launch& launch, const IndexedKeysArgs& args);
 
 /// scores[i, g, b] = the largest product of token i's query with a key of block b, of the keys up to the token itself.
 /// Blocks of later tokens keep what is there.
-struct BlockIndexScoreArgs {
-    BlockIndex index;
+struct IndexedScoreArgs {
+    IndexedBlocks index;
     IndexedTokens tokens;
     const float* queries = nullptr; // [n, heads*dim]
     int blocks = 0, maxBlocks = 0;  // that the tokens see at most; of a row of scores
     float* scores = nullptr;        // [n, kvHeads, maxBlocks]
     std::uint64_t* mark = nullptr;  // the time at which it begins, or null
 };
-void scoreIndexedBlocks(const Launch& launch, const BlockIndexScoreArgs& args);
+void scoreIndexedBlocks(const Launch& launch, const IndexedScoreArgs& args);
 
 } // namespace kvscope::cuda

@@ -1,4 +1,4 @@
-#include "kernels/cuda/methods/block_index.h"
+#include "kernels/cuda/methods/indexed_blocks.h"
 
 #include "kernels/cuda/device/common.cuh"
 #include "kernels/cuda/device/launch.cuh"
@@ -14,12 +14,12 @@ __device__ inline int sequenceOf(const IndexedTokens& tokens, int i) {
     return tokens.oneSequence ? tokens.sequence : i;
 }
 
-__device__ inline const Bf16* keysOf(const BlockIndex& index, int sequence) {
+__device__ inline const Bf16* keysOf(const IndexedBlocks& index, int sequence) {
     return index.keys + index.tokenFirst[sequence * index.kvHeads] / index.kvHeads * index.dim;
 }
 
 /// A warp per head of a token; the head behind the queries' is the key.
-__global__ void __launch_bounds__(kThreads) placeKernel(BlockIndexPlaceArgs a) {
+__global__ void __launch_bounds__(kThreads) placeKernel(IndexedKeysArgs a) {
     letNextKernelStart();
     const int lane = threadIdx.x % kWarp, item = int(blockIdx.x) * kWarps + int(threadIdx.x) / kWarp;
     const int heads = a.index.heads + 1, dim = a.index.dim;
@@ -58,7 +58,7 @@ constexpr int kLanes = 8;                    // of a warp, which multiply one ke
 constexpr int kTogether = kThreads / kLanes; // keys that a thread block multiplies at once
 
 /// A thread block per (block of keys, token). Shared memory: the token's queries, then each warp's best of each head.
-__global__ void __launch_bounds__(kThreads) scoreKernel(BlockIndexScoreArgs a) {
+__global__ void __launch_bounds__(kThreads) scoreKernel(IndexedScoreArgs a) {
     extern __shared__ float room[];
     letNextKernelStart();
     const int heads = a.index.heads, dim = a.index.dim, token = blockIdx.y;
@@ -111,14 +111,14 @@ __global__ void __launch_bounds__(kThreads) scoreKernel(BlockIndexScoreArgs a) {
 
 } // namespace
 
-void placeInBlockIndex(const Launch& how, const BlockIndexPlaceArgs& args) {
+void placeIndexedKeys(const Launch& how, const IndexedKeysArgs& args) {
     if (args.tokens.n == 0) return;
     const int items = args.tokens.n * (args.index.heads + 1);
     launch(how, {dim3(unsigned((items + kWarps - 1) / kWarps)), dim3(kThreads)}, placeKernel,
            "placing keys of the block indexer", args);
 }
 
-void scoreIndexedBlocks(const Launch& how, const BlockIndexScoreArgs& args) {
+void scoreIndexedBlocks(const Launch& how, const IndexedScoreArgs& args) {
     if (args.tokens.n == 0 || args.blocks == 0) return;
     const std::size_t shared = std::size_t(args.index.heads * (args.index.dim + kWarps)) * sizeof(float);
     launch(how, {dim3(unsigned(args.blocks), unsigned(args.tokens.n)), dim3(kThreads), shared}, scoreKernel,
