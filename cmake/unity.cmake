@@ -1,50 +1,58 @@
-# Unity builds: one compiler run for several files of a folder reads their headers and makes their templates once.
-option(KVSCOPE_UNITY "Compile several files of a folder at once: a whole build is faster, a build after a small change slower" OFF)
+# Unity builds: one compiler run for several files reads their headers and makes their templates once.
+option(KVSCOPE_UNITY "Compile many files at once: a whole build is faster, a build after a small change slower" OFF)
 
-# Puts the .cpp files of the target into batches of at most `size`; no batch has files of two folders. A file with compile
-# options or definitions of its own is compiled alone, and so are the folders and files behind ALONE. No batch has two of the files
-# behind APART, whose names would meet. Release builds compile the batches of the folders behind FOLDERS at LEVEL, whatever the
-# level of the target; builds without batches do not. LEVEL is not for a target with precompiled headers: GCC 12 ends with an
-# internal error where these were made at another level.
+# Puts the .cpp files of the target, in the order of their folders, into batches of equal size and at most `size` files. Most batches
+# have files of several folders: names in anonymous namespaces may not meet within a library. A file with compile options or
+# definitions of its own is compiled alone, and so are the folders and files behind ALONE. The folders behind APART and below them
+# have batches of their own, folder by folder, of at most APART_SIZE files where that is given. Release builds compile the folders
+# behind FOLDERS at LEVEL, whatever the level of the target, in batches of their own; builds without batches do not. LEVEL is not
+# for a target with precompiled headers: GCC 12 ends with an internal error where these were made at another level.
 function(kvscope_unity target size)
     if(NOT KVSCOPE_UNITY)
         return()
     endif()
-    cmake_parse_arguments(arg "" "LEVEL" "ALONE;APART;FOLDERS" ${ARGN})
+    cmake_parse_arguments(arg "" "LEVEL;APART_SIZE" "ALONE;APART;FOLDERS" ${ARGN})
     get_target_property(sources ${target} SOURCES)
     list(FILTER sources INCLUDE REGEX "\\.cpp$")
+    list(SORT sources)
     foreach(source IN LISTS sources)
         cmake_path(ABSOLUTE_PATH source BASE_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR} OUTPUT_VARIABLE path)
         cmake_path(GET path PARENT_PATH folder)
         file(RELATIVE_PATH folder ${PROJECT_SOURCE_DIR} ${folder})
         file(RELATIVE_PATH name ${PROJECT_SOURCE_DIR} ${path})
-        if(NOT folder IN_LIST arg_ALONE AND NOT name IN_LIST arg_ALONE)
-            list(APPEND folders ${folder})
-            if(name IN_LIST arg_APART)
-                list(APPEND apart_${folder} ${source})
-            else()
-                list(APPEND files_${folder} ${source})
-            endif()
+        get_source_file_property(options ${source} COMPILE_OPTIONS)
+        get_source_file_property(definitions ${source} COMPILE_DEFINITIONS)
+        if(folder IN_LIST arg_ALONE OR name IN_LIST arg_ALONE OR options OR definitions)
+            continue()
         endif()
-    endforeach()
-    list(REMOVE_DUPLICATES folders)
-    foreach(folder IN LISTS folders)
-        set(files ${files_${folder}})
-        list(LENGTH files count)
-        list(LENGTH apart_${folder} apart_count)
-        math(EXPR batches "(${count} + ${apart_count} + ${size} - 1) / ${size}")
-        list(SUBLIST apart_${folder} 0 ${batches} apart) # a batch has one; what is left over is compiled alone
-        set(index 0)
-        foreach(file IN LISTS apart files)
-            if(file IN_LIST apart)
-                list(FIND apart ${file} batch)
-            else()
-                math(EXPR batch "${index} * ${batches} / ${count}") # batches of equal size
-                math(EXPR index "${index} + 1")
+        set(part ${target})
+        foreach(apart IN LISTS arg_APART)
+            cmake_path(IS_PREFIX apart ${folder} below)
+            if(below)
+                set(part ${folder})
             endif()
-            string(MAKE_C_IDENTIFIER "${folder}_${batch}" group)
+        endforeach()
+        if(folder IN_LIST arg_FOLDERS)
+            string(APPEND part ${arg_LEVEL})
+        endif()
+        list(APPEND parts ${part})
+        list(APPEND files_${part} ${source})
+    endforeach()
+    list(REMOVE_DUPLICATES parts)
+    foreach(part IN LISTS parts)
+        list(LENGTH files_${part} count)
+        set(most ${size})
+        if(arg_APART_SIZE AND NOT part MATCHES "^${target}")
+            set(most ${arg_APART_SIZE})
+        endif()
+        math(EXPR batches "(${count} + ${most} - 1) / ${most}")
+        set(index 0)
+        foreach(file IN LISTS files_${part})
+            math(EXPR batch "${index} * ${batches} / ${count}")
+            math(EXPR index "${index} + 1")
+            string(MAKE_C_IDENTIFIER "${part}_${batch}" group)
             set_source_files_properties(${file} PROPERTIES UNITY_GROUP ${group})
-            if(folder IN_LIST arg_FOLDERS) # the file that CMake writes for the batch
+            if(arg_LEVEL AND part MATCHES "${arg_LEVEL}$") # the file that CMake writes for the batch
                 set_source_files_properties(${CMAKE_CURRENT_BINARY_DIR}/CMakeFiles/${target}.dir/Unity/unity_${group}_cxx.cxx
                                             PROPERTIES COMPILE_OPTIONS $<$<CONFIG:Release>:${arg_LEVEL}>)
             endif()

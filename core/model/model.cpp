@@ -9,6 +9,7 @@
 #include "core/model/ids_only.h"
 #include "core/model/model_source.h"
 #include "core/model/safetensors.h"
+#include "core/model/tokenizer_notes.h"
 #include "kernels/half.h"
 
 #include <algorithm>
@@ -321,6 +322,9 @@ std::shared_ptr<const Model> Model::load(const std::string& nameOrPath, const Pr
             if (!source.gguf || !name.starts_with("rope_f")) unused.push_back(std::move(name));
     for (std::string& note : accountFor(unused, architectureOf(config).names, config.layers, source.weightsOrigin))
         model->config_.notes.push_back(std::move(note));
+    if (!source.gguf)
+        for (std::string& note : tokenizerNotes(source.folder, model->tokenizer()))
+            model->config_.notes.push_back(std::move(note));
     report(progress, 1.0, "ready");
     return model;
 } catch (const std::bad_alloc&) {

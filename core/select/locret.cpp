@@ -18,7 +18,7 @@ namespace {
 
 using select::TokenRange;
 
-constexpr int kQueriesTogether = 64; // of the prompt, attended in one call
+constexpr int kPromptQueriesTogether = 64; // of the prompt, attended in one call
 
 class Locret final : public Selector {
 public:
@@ -107,11 +107,11 @@ void Locret::attendPiece(const PromptPiece& piece, int begin, int end) {
     const KeyExtents keyAt = context_.keys(piece.n);
     const int size = context_.spec.blockSize, ownChunk = begin / chunk_ * chunk_;
     context_.forEachKvHead([&](KvHeadId g) { gather(piece, g, ownChunk); });
-    Numbered<std::vector<KvBlockView>> lists(kQueriesTogether * context_.shape.kvHeads);
+    Numbered<std::vector<KvBlockView>> lists(kPromptQueriesTogether * context_.shape.kvHeads);
     std::vector<AttentionItem> items;
-    for (int first = begin; first < end; first += kQueriesTogether) {
+    for (int first = begin; first < end; first += kPromptQueriesTogether) {
         items.clear();
-        for (int position = first; position < std::min(end, first + kQueriesTogether); ++position)
+        for (int position = first; position < std::min(end, first + kPromptQueriesTogether); ++position)
             for (const KvHeadId g : context_.kvHeads()) {
                 auto& list = lists[items.size()];
                 const int oldest = context_.rules.firstTokenOf(piece.layer, position);

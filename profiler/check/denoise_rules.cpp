@@ -101,6 +101,14 @@ std::span<const SqlRule> denoiseLayerRules() {
              "SELECT id, 'there is no such layer_step' FROM denoise_layer WHERE {} AND id >> 20 NOT IN (SELECT id"
              " FROM layer_step)",
              kForwardLayers)},
+        {"denoise-layer-missing", "a forward has a row for every layer and KV head, in a run that has some",
+         Concern::Selection, Needs::Nothing, "denoise_layer", Form::Token,
+         fmt::format("SELECT d.id, 'there are ' || coalesce(l.rows, 0) || ' rows, and ' || r.layers || ' layers of ' ||"
+                     " r.kv_heads || ' KV heads' FROM denoise d JOIN run r ON r.run_id = ?1 LEFT JOIN (SELECT"
+                     " ((id >> 30) << 20) | (((id >> 10) & 1023) << 10) AS forward, count(*) AS rows FROM denoise_layer"
+                     " WHERE {0} GROUP BY 1) l ON l.forward = d.id WHERE d.{1} AND coalesce(l.rows, 0) <> r.layers *"
+                     " r.kv_heads AND EXISTS (SELECT 1 FROM denoise_layer WHERE {0})",
+                     kForwardLayers, kForwards)},
         {"denoise-pages", "pages of a sparse layer are those of its selection", Concern::Selection, Needs::Selections,
          "denoise_layer", Form::Selection,
          fmt::format(

@@ -123,6 +123,11 @@ std::span<const SqlRule> selectionDetailRules() {
                      kSelections)},
         {"oracle-selection", "an oracle row is of a selection", Concern::Identity, Needs::Nothing, "oracle",
          Form::Selection, ofSelection("oracle")},
+        {"oracle-missing", "a selection with a mass has an oracle row, in a run that has some", Concern::Mass,
+         Needs::Nothing, "oracle", Form::Selection,
+         fmt::format("SELECT id, 'there is no oracle row' FROM selection WHERE {0} AND mass IS NOT NULL AND id NOT IN"
+                     " (SELECT id FROM oracle) AND EXISTS (SELECT 1 FROM oracle WHERE {0})",
+                     kSelections)},
         {"oracle-best", "best_mass is 0 to 1", Concern::Mass, Needs::Nothing, "oracle", Form::Selection,
          share("oracle", "best_mass")},
         {"oracle-recall", "recall is 0 to 1", Concern::Mass, Needs::Nothing, "oracle", Form::Selection,

@@ -31,7 +31,7 @@ std::int64_t threadNumber(std::int64_t global) { return global & 0xFFFFFF; }
 std::int64_t processNumber(std::int64_t global) { return (global >> 24) & 0xFFFFFF; }
 
 /// Cuts the version off a function's name: "cudaLaunchKernel_v7000" becomes "cudaLaunchKernel".
-std::string_view withoutVersion(std::string_view name) {
+std::string_view withoutSuffix(std::string_view name) {
     const auto at = name.rfind("_v");
     if (at == std::string_view::npos || at + 2 == name.size()) return name;
     for (std::size_t i = at + 2; i < name.size(); ++i)
@@ -39,7 +39,7 @@ std::string_view withoutVersion(std::string_view name) {
     return name.substr(0, at);
 }
 
-const char* copyName(std::int64_t kind) {
+const char* copyKindName(std::int64_t kind) {
     constexpr const char* names[] = {"of an unknown kind",     "host to device",
                                      "device to host",         "host to array",
                                      "array to host",          "array to array",
@@ -125,7 +125,7 @@ std::uint32_t NsightImport::nameOfString(std::int64_t id, bool dropVersion) {
     auto& known = dropVersion ? shortened_ : strings_;
     if (const auto found = known.find(id); found != known.end()) return found->second;
     const std::string text = db_.string(id).value_or(fmt::format("(string {})", id));
-    return known[id] = nameId(dropVersion ? withoutVersion(text) : std::string_view(text));
+    return known[id] = nameId(dropVersion ? withoutSuffix(text) : std::string_view(text));
 }
 
 bool NsightImport::openTimes(const ForeignRow& row, TimelineBuilder::Span& span) {
@@ -245,7 +245,7 @@ void NsightImport::copies() {
                  TimelineBuilder::Span span;
                  if (!times(row, span)) return;
                  span.kind = Kind::Copy;
-                 const char* direction = copyName(row.integer("copyKind"));
+                 const char* direction = copyKindName(row.integer("copyKind"));
                  span.track = trackOf({true, processOf(row.integer("globalPid")), row.integer("deviceId"),
                                        fmt::format("copies {}", direction)});
                  constexpr std::int64_t kPageable = 0;

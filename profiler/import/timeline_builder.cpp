@@ -12,7 +12,7 @@ namespace kvscope {
 namespace {
 
 constexpr std::int64_t kRun = 1;
-constexpr std::int64_t kSpansPerReport = 1 << 16;
+constexpr std::int64_t kSpansPerLook = 1 << 16;
 
 /// Receives the ends of all flows in the order of time, pairs them by key and inserts a row per connection.
 class FlowBinder {
@@ -155,7 +155,7 @@ void TimelineBuilder::joinEdges(const std::stop_token& stop) {
     };
     std::int64_t seen = 0;
     edges_.drain([&](const Edge& edge) {
-        if (++seen % kSpansPerReport == 0) throwIfCancelled(stop);
+        if (++seen % kSpansPerLook == 0) throwIfCancelled(stop);
         std::vector<Edge>& stack = channels[edge.channel];
         if (edge.opens) {
             stack.push_back(edge);
@@ -255,7 +255,7 @@ void TimelineBuilder::writeSpans(Connection& connection, std::int64_t originNs, 
                 for (const auto& [key, last] : due->second) flows.ends(key, id, last);
                 waiting.erase(due);
             }
-        if (id % kSpansPerReport == 0) {
+        if (id % kSpansPerLook == 0) {
             throwIfCancelled(stop);
             report(progress, double(id) / double(std::max<std::int64_t>(spanCount_, 1)), "sorting and writing spans");
         }
@@ -270,7 +270,7 @@ void TimelineBuilder::writeCounters(Connection& connection, std::int64_t originN
     rows.expect(std::size_t(counters_.count()));
     counters_.drain([&](const Sample& sample) {
         rows.add(kRun, std::int64_t(labels_[sample.track].name) + 1, sample.time - originNs, sample.value);
-        if (++written.counters % kSpansPerReport == 0) throwIfCancelled(stop);
+        if (++written.counters % kSpansPerLook == 0) throwIfCancelled(stop);
     });
 }
 

@@ -9,7 +9,7 @@
 namespace kvscope {
 namespace {
 
-using Verdict = NeedleAnswer::Verdict;
+using AnswerVerdict = NeedleAnswer::Verdict;
 
 /// The last of the steps in which an answer is written, as far as this finding looks; less than 1: none was recorded.
 int lastAnswerStep(const RunRow& run) {
@@ -43,13 +43,13 @@ std::string sightText(const TraceReader& reader, const RunRow& run, const Needle
 void findAnswer(RunFacts& facts, std::vector<Insight>& out) {
     const std::vector<NeedleAnswer> answers = needleAnswers(facts.reader(), facts.run());
     if (answers.empty()) return;
-    const auto countOf = [&](Verdict verdict) {
+    const auto countOf = [&](AnswerVerdict verdict) {
         return std::count_if(answers.begin(), answers.end(),
                              [verdict](const NeedleAnswer& answer) { return answer.verdict == verdict; });
     };
-    const auto wrong = countOf(Verdict::Other), correct = countOf(Verdict::Correct);
+    const auto wrong = countOf(AnswerVerdict::Other), correct = countOf(AnswerVerdict::Correct);
     const auto shown = std::find_if(answers.begin(), answers.end(), [&](const NeedleAnswer& answer) {
-        return wrong == 0 || answer.verdict == Verdict::Other;
+        return wrong == 0 || answer.verdict == AnswerVerdict::Other;
     });
     Insight insight;
     insight.trust = wrong > 0;

@@ -53,30 +53,30 @@ CacheFacts readCaches(const TraceReader& reader, int runId) {
     return facts;
 }
 
-struct Interval {
+struct TimeInterval {
     std::int64_t begin = 0, end = 0;
-    std::int64_t overlap(const Interval& other) const {
+    std::int64_t overlap(const TimeInterval& other) const {
         return std::max<std::int64_t>(0, std::min(end, other.end) - std::max(begin, other.begin));
     }
 };
 
 /// Kernels of each decode step, in order of their start, and where its layers move KV blocks.
 struct StepTracks {
-    std::vector<Interval> kernels, offloading;
+    std::vector<TimeInterval> kernels, offloading;
 };
 
-void addIdle(const Interval& step, const StepTracks& tracks, GpuFacts& facts) {
-    const auto idle = [&](const Interval& gap) {
+void addIdle(const TimeInterval& step, const StepTracks& tracks, GpuFacts& facts) {
+    const auto idle = [&](const TimeInterval& gap) {
         if (gap.end <= gap.begin) return;
         const std::int64_t length = gap.end - gap.begin;
         facts.idleNs += length;
         std::int64_t loading = 0;
-        for (const Interval& window : tracks.offloading) loading += gap.overlap(window);
+        for (const TimeInterval& window : tracks.offloading) loading += gap.overlap(window);
         facts.idleInOffloadingNs += loading;
         if (length <= kShortGapNs) facts.shortGapsNs += length - loading;
     };
     std::int64_t busyUntil = step.begin; // union, not sum: kernels of several streams overlap
-    for (const Interval& kernel : tracks.kernels) {
+    for (const TimeInterval& kernel : tracks.kernels) {
         idle({busyUntil, std::min(kernel.begin, step.end)});
         busyUntil = std::max(busyUntil, kernel.end);
         facts.kernelNs += kernel.end - kernel.begin;

@@ -15,13 +15,13 @@ namespace {
 
 constexpr std::size_t kActiveBits = 64;
 
-constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+constexpr double kNoShare = std::numeric_limits<double>::quiet_NaN();
 
 /// Reads a share from a row; NaN where it is NULL, or where a damaged file has a number that is no share.
 double shareIn(const Statement& row, int column) {
-    if (row.isNull(column)) return kUnknown;
+    if (row.isNull(column)) return kNoShare;
     const double value = row.real(column);
-    return value >= 0 && value <= 1 ? value : kUnknown;
+    return value >= 0 && value <= 1 ? value : kNoShare;
 }
 
 /// Sum and count of the numbers that are known.
@@ -50,7 +50,7 @@ public:
         const bool wantedHead = request_.kvHead < 0 || request_.kvHead == kvHead;
         const bool wanted = wantedHead && (request_.layer < 0 || request_.layer == layer);
         const bool sparse = row.int64(1) != 0;
-        const double density = sparse ? shareIn(row, 4) : kUnknown;
+        const double density = sparse ? shareIn(row, 4) : kNoShare;
         meanDensity_.add(density);
         const auto set = std::uint64_t(row.int64(2));
         if (sparse && wantedHead) activeInLayer_ |= set, sparseHere_ = true;

@@ -14,7 +14,7 @@ namespace kvscope {
 namespace {
 
 /// What one layer of a step chose for one sequence.
-struct Chosen {
+struct ChosenBlock {
     int layer = 0, sequence = 0;
     std::vector<std::int32_t> ids;
 };
@@ -25,8 +25,8 @@ using Counts = std::map<std::int32_t, std::int64_t>; // [distance in blocks]
 class Distances {
 public:
     /// A step is complete: its newest blocks are known.
-    void add(const std::vector<Chosen>& step, const std::map<int, std::int32_t>& newest) {
-        for (const Chosen& chosen : step)
+    void add(const std::vector<ChosenBlock>& step, const std::map<int, std::int32_t>& newest) {
+        for (const ChosenBlock& chosen : step)
             for (const std::int32_t id : chosen.ids) ++counts_[chosen.layer][newest.at(chosen.sequence) - id];
     }
 
@@ -94,7 +94,7 @@ std::vector<LayerLookBack> readLookBack(const TraceReader& reader, const RunRow&
     rows.bindAll(low, high);
     Distances distances;
     std::map<int, std::int32_t> newest; // [sequence]
-    std::vector<Chosen> step;
+    std::vector<ChosenBlock> step;
     int at = -1;
     std::vector<PackedBlock> blocks;
     std::vector<float> scores;
@@ -105,7 +105,7 @@ std::vector<LayerLookBack> readLookBack(const TraceReader& reader, const RunRow&
         at = number;
         if (!decodeSelection(rows.blob(1), blocks, scores)) impl.damaged("a selection cannot be decoded");
         if (blocks.empty()) continue;
-        Chosen chosen{int(id >> 20 & 1023), int(id >> 10 & 1023), {}};
+        ChosenBlock chosen{int(id >> 20 & 1023), int(id >> 10 & 1023), {}};
         std::int32_t& last = newest[chosen.sequence];
         last = std::max(last, blocks.back().id());
         for (const PackedBlock block : blocks)

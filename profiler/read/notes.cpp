@@ -5,6 +5,7 @@
 #include "profiler/read/own_views.h"
 #include "profiler/read/reader_impl.h"
 
+#include <cerrno>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -22,7 +23,8 @@ Connection openForNotes(const std::string& path) {
         throw Error(ErrorKind::Storage, fmt::format("the trace {} is no longer there", path), "open it again");
     if (access(path.c_str(), W_OK) != 0)
         throw Error(ErrorKind::Storage,
-                    fmt::format("the note was not kept: {} cannot be written: permission denied", path),
+                    fmt::format("the note was not kept: {} cannot be written: {}", path,
+                                errno == EROFS ? "its file system is read-only" : "permission denied"),
                     "copy the trace to a folder of yours and open the copy");
     Connection connection(path, Connection::Mode::ReadWrite);
     if (connection.integer("PRAGMA application_id") != trace::kApplicationId)

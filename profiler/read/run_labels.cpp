@@ -9,6 +9,7 @@
 #include "profiler/sqlite/sqlite.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -30,7 +31,8 @@ Connection openForLabels(const std::string& path) {
         throw Error(ErrorKind::Storage, fmt::format("the trace {} is not there", path), "check its name");
     if (access(path.c_str(), W_OK) != 0)
         throw Error(ErrorKind::Storage,
-                    fmt::format("the labels were not kept: {} cannot be written: permission denied", path),
+                    fmt::format("the labels were not kept: {} cannot be written: {}", path,
+                                errno == EROFS ? "its file system is read-only" : "permission denied"),
                     "copy the trace to a folder of yours and label the copy");
     Connection connection(path, Connection::Mode::ReadWrite);
     if (connection.integer("PRAGMA application_id") != trace::kApplicationId)

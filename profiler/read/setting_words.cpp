@@ -8,7 +8,7 @@
 namespace kvscope {
 namespace {
 
-bool isDigit(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }
+bool isDecimalDigit(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }
 
 std::vector<std::string> wordsOf(std::string_view key) {
     std::vector<std::string> words{""};
@@ -47,7 +47,7 @@ std::string settingWords(std::string_view key, std::string_view value) {
                                                           [](const std::string& word) { return word.size() < 2; });
     const std::string shown(value == "true" ? "on" : value == "false" ? "off" : value);
     if (key.empty() || isSymbol) return std::string(key) + (key.empty() ? "" : " ") + shown;
-    const bool isNumber = !shown.empty() && std::all_of(shown.begin(), shown.end(), isDigit);
+    const bool isNumber = !shown.empty() && std::all_of(shown.begin(), shown.end(), isDecimalDigit);
     if (!isNumber || !isCounted(words.back())) return joined(words) + ' ' + shown;
     if (words.size() > 1 && words.front() == "max") words.erase(words.begin()); // "7 new tokens"
     if (shown == "1") words.back().pop_back();

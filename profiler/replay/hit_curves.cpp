@@ -13,9 +13,9 @@
 namespace kvscope {
 namespace {
 
-constexpr int kLeastSteps = 16;   // that select and are not cold
-constexpr double kBin = 1.0 / 16; // of the pool's curve
-constexpr double kFarthest = 2.5; // of the pool's curve: beyond it nothing changes
+constexpr int kLeastSteps = 16;       // that select and are not cold
+constexpr double kBin = 1.0 / 16;     // of the pool's curve
+constexpr double kLargestRatio = 2.5; // of the pool's curve: beyond it nothing changes
 
 /// The steps of a run as a device-wide pool sees them.
 struct StepDemand {
@@ -58,7 +58,7 @@ std::vector<std::pair<double, double>> poolCurve(const SelectionTrace& trace, co
             std::int64_t loads = 0;
             for (const std::int32_t ofLayer : cells.part(std::span(replayed.loads), s)) loads += ofLayer;
             const double ratio = double(demand[s].blocks) / double(slots + demand[s].newest);
-            if (ratio > kFarthest) continue;
+            if (ratio > kLargestRatio) continue;
             Bin& bin = bins[int(std::floor(ratio / kBin))];
             bin.ratio += ratio * double(demand[s].blocks);
             bin.selected += double(demand[s].blocks), bin.missed += double(loads);

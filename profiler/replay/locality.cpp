@@ -8,7 +8,7 @@
 namespace kvscope {
 namespace {
 
-double ratio(std::int64_t part, std::int64_t whole) {
+double portionOf(std::int64_t part, std::int64_t whole) {
     return whole > 0 ? double(part) / double(whole) : std::numeric_limits<double>::quiet_NaN();
 }
 
@@ -46,8 +46,8 @@ private:
 
 } // namespace
 
-double LocalityProfile::workingSet(int window) const { return ratio(united[window - 1], requests); }
-double LocalityProfile::kept(int distance) const { return ratio(common[distance - 1], compared[distance - 1]); }
+double LocalityProfile::workingSet(int window) const { return portionOf(united[window - 1], requests); }
+double LocalityProfile::kept(int distance) const { return portionOf(common[distance - 1], compared[distance - 1]); }
 
 LocalityProfile& LocalityProfile::operator+=(const LocalityProfile& other) {
     const auto add = [](std::vector<std::int64_t>& sums, const std::vector<std::int64_t>& more) {

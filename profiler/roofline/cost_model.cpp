@@ -25,7 +25,7 @@ void require(bool condition, const std::string& message, const std::string& hint
     if (!condition) throw Error(ErrorKind::BadInput, message, hint);
 }
 
-void check(const DecodeScenario& s) {
+void checkScenario(const DecodeScenario& s) {
     const ModelShape& m = s.model;
     require(m.layers > 0 && m.hidden > 0 && m.queryHeads > 0 && m.kvHeads > 0 && m.headDim > 0 && m.ffn > 0 &&
                 m.vocab > 0,
@@ -172,7 +172,7 @@ double queryShare(const SelectionSpec& method) {
 double localityBound(const SelectionSpec& method) { return 1 - queryShare(method); }
 
 StepCost predictStep(const DecodeScenario& s) {
-    check(s);
+    checkScenario(s);
     Parts p(s);
     StepCost cost;
     const Resource limit = capacityLimit(s, p, cost.fits);

@@ -101,7 +101,7 @@ constexpr std::array kPartPhrases{"the projections take", "selection takes", "at
                                   "waiting for transfers takes", "what no stage claims takes"};
 static_assert(kParts.size() == kPartPhrases.size());
 
-std::string milliseconds(double ns) { return fmt::format("{:.3g} ms", ns / 1e6); }
+std::string roundedMilliseconds(double ns) { return fmt::format("{:.3g} ms", ns / 1e6); }
 
 std::string explain(const StepParts& measured, const StepParts& predicted, double excess) {
     if (excess <= 0) return "the step is as fast as the rates of the device allow";
@@ -110,7 +110,7 @@ std::string explain(const StepParts& measured, const StepParts& predicted, doubl
     for (std::size_t i = 1; i < kParts.size(); ++i)
         if (more(i) > more(worst)) worst = i;
     return fmt::format("{} {} for a floor of {}, {:.0f} % of the difference", kPartPhrases[worst],
-                       milliseconds(measured.*kParts[worst]), milliseconds(predicted.*kParts[worst]),
+                       roundedMilliseconds(measured.*kParts[worst]), roundedMilliseconds(predicted.*kParts[worst]),
                        100 * more(worst) / excess);
 }
 

@@ -8,7 +8,7 @@
 namespace kvscope {
 namespace {
 
-constexpr float kUndefined = std::numeric_limits<float>::quiet_NaN();
+constexpr float kNoValue = std::numeric_limits<float>::quiet_NaN();
 
 /// Whether the request's numbers must be summed up anew: the recorded matrix has no sums over some of the heads, and no
 /// single stages of a layer's time.
@@ -22,7 +22,7 @@ void appendSums(const TraceReader& reader, const HeatRequest& r, const ReadFilte
     const StepMatrix matrix = filteredLayers(reader, r.runId, r.metric, r.filter.sequence, filter, first, last);
     const Extents<int, int> columns(last - first + 1, rows);
     const std::size_t at = values.size();
-    values.resize(at + columns.size(), kUndefined);
+    values.resize(at + columns.size(), kNoValue);
     const std::span<float> added = std::span(values).subspan(at);
     for (int i = 0; i < matrix.steps; ++i) {
         const int step = matrix.firstStep + i - first;
@@ -48,7 +48,7 @@ std::shared_ptr<HeatTile> withoutFiltered(const TraceReader& reader, const HeatR
         for (int row = 0; row < rows; ++row) {
             const bool counts =
                 !nothing && passes[i * stride] && (layers ? filter.hasLayer(row) : filter.hasKvHead(row % heads));
-            columns.push_back(counts ? tile->at(i, row) : kUndefined);
+            columns.push_back(counts ? tile->at(i, row) : kNoValue);
         }
     auto result = std::make_shared<HeatTile>(rows);
     result->append(columns);

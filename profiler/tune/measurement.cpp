@@ -9,7 +9,7 @@
 namespace kvscope {
 namespace {
 
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr double kUnmeasured = std::numeric_limits<double>::quiet_NaN();
 constexpr double kPromptShare = 0.7; // share of the progress for reading the prompts
 
 StepSums sumsOf(const SessionSummary& s, bool modelledLink) {
@@ -65,10 +65,10 @@ StepSums& StepSums::operator+=(const StepSums& other) {
     return *this;
 }
 
-double StepSums::stepNs() const { return steps > 0 ? ns / steps : kNan; }
-double StepSums::bytesPerToken() const { return tokens > 0 ? double(h2dBytes) / double(tokens) : kNan; }
-double StepSums::hitRate() const { return hits + misses > 0 ? double(hits) / double(hits + misses) : kNan; }
-double StepSums::tokensPerSecond() const { return ns > 0 ? double(tokens) * 1e9 / ns : kNan; }
+double StepSums::stepNs() const { return steps > 0 ? ns / steps : kUnmeasured; }
+double StepSums::bytesPerToken() const { return tokens > 0 ? double(h2dBytes) / double(tokens) : kUnmeasured; }
+double StepSums::hitRate() const { return hits + misses > 0 ? double(hits) / double(hits + misses) : kUnmeasured; }
+double StepSums::tokensPerSecond() const { return ns > 0 ? double(tokens) * 1e9 / ns : kUnmeasured; }
 
 DecodedBatch decodeBatch(const std::shared_ptr<const Model>& model, SessionOptions options, const TokenIds& prompts,
                          const TokenIds* forced, const Progress& progress, const std::stop_token& stop) {

@@ -34,7 +34,7 @@ GpuSpec machineFor(const TuneRequest& request) {
     return ordinary;
 }
 
-void check(const TuneRequest& request, const PromptSet& prompts, const Model& model) {
+void checkRequest(const TuneRequest& request, const PromptSet& prompts, const Model& model) {
     if (model.config().diffusion)
         throw Error(
             ErrorKind::Unsupported,
@@ -141,7 +141,7 @@ std::optional<std::size_t> nextRow(const TuneResult& result) {
 
 TuneResult tune(const std::shared_ptr<const Model>& model, const PromptSet& prompts, const TuneRequest& request,
                 const TuneObserver& observer, const Progress& progress, const std::stop_token& stop) {
-    check(request, prompts, *model);
+    checkRequest(request, prompts, *model);
     TuneResult result;
     result.request = request;
     result.model = model->name();

@@ -11,7 +11,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
+Json numberOrNull(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 
 std::string linkWord(const Link& link) {
     return link.name == "pcie4" || link.name == "pcie5" ? link.name : fmt::format("{}", link.gigabytesPerSecond);
@@ -42,11 +42,11 @@ Json rowJson(const TuneResult& result, std::size_t index) {
              {"device_bytes", c.deviceBytes},
              {"predicted",
               {{"rank", index + 1},
-               {"step_ms", number(p.stepNs / 1e6)},
-               {"exposed_ms", number(p.exposedNs / 1e6)},
-               {"tokens_per_s", number(result.request.batch * 1e9 / p.stepNs)},
-               {"h2d_bytes_per_token", number(p.bytesPerToken)},
-               {"hit_rate", number(p.hitRate)},
+               {"step_ms", numberOrNull(p.stepNs / 1e6)},
+               {"exposed_ms", numberOrNull(p.exposedNs / 1e6)},
+               {"tokens_per_s", numberOrNull(result.request.batch * 1e9 / p.stepNs)},
+               {"h2d_bytes_per_token", numberOrNull(p.bytesPerToken)},
+               {"hit_rate", numberOrNull(p.hitRate)},
                {"from", p.from}}},
              {"measured", nullptr},
              {"reaches_floor", nullptr},
@@ -56,11 +56,11 @@ Json rowJson(const TuneResult& result, std::size_t index) {
     const StepSums& sums = row.measured->sums;
     const CountedShare& quality = row.measured->quality;
     const ShareInterval interval = quality.interval();
-    out["measured"] = {{"step_ms", number(sums.stepNs() / 1e6)},
-                       {"tokens_per_s", number(sums.tokensPerSecond())},
-                       {"h2d_bytes_per_token", number(sums.bytesPerToken())},
-                       {"hit_rate", number(sums.hitRate())},
-                       {"quality", number(quality.value())},
+    out["measured"] = {{"step_ms", numberOrNull(sums.stepNs() / 1e6)},
+                       {"tokens_per_s", numberOrNull(sums.tokensPerSecond())},
+                       {"h2d_bytes_per_token", numberOrNull(sums.bytesPerToken())},
+                       {"hit_rate", numberOrNull(sums.hitRate())},
+                       {"quality", numberOrNull(quality.value())},
                        {"good", quality.good},
                        {"of", quality.all},
                        {"gave_up", row.measured->gaveUp},
@@ -135,8 +135,8 @@ std::string tuneJson(const TuneResult& result) {
              {"machine",
               {{"name", result.machine.gpu.name},
                {"scaled", result.machine.scaled},
-               {"projections_scale", number(result.machine.projections)},
-               {"attention_scale", number(result.machine.attention)},
+               {"projections_scale", numberOrNull(result.machine.projections)},
+               {"attention_scale", numberOrNull(result.machine.attention)},
                {"changed_share", result.machine.change},
                {"changed_share_from", result.machine.changeFrom}}},
              {"cancelled", result.cancelled},

@@ -38,6 +38,22 @@ TEST_F(LabelCli, NamesNotesAndTagsStayWithTheTrace) {
     EXPECT_EQ(cli({"check", trace}).status, 0) << "no rule is broken";
 }
 
+TEST_F(LabelCli, AReadOnlyFileSystemIsNamed) {
+    const std::string trace = path("a.kvtrace"), disk = path("disk");
+    record(trace, {"--prompt", "Once", "--max-new-tokens", "3", "--record", "counters"});
+    std::filesystem::create_directory(disk);
+    // of a name space of mounts that ends with the shell
+    const test::Finished result = test::runProcess(
+        {"/usr/bin/unshare", "-rm", "sh", "-c",
+         "mount -t tmpfs none \"$1\" && cp \"$2\" \"$1/a.kvtrace\" && mount -o remount,ro none \"$1\" || exit 77; "
+         "exec \"$0\" label \"$1/a.kvtrace\" --note here",
+         test::kCommandLine, disk, trace});
+    if (result.status == 77 || result.status == 127 || result.err.starts_with("unshare"))
+        GTEST_SKIP() << "nothing can be mounted here: " << result.err;
+    EXPECT_EQ(result.status, 1);
+    EXPECT_THAT(result.err, testing::HasSubstr(disk + "/a.kvtrace cannot be written: its file system is read-only"));
+}
+
 TEST_F(LabelCli, MistakesGetOneSentence) {
     const std::string trace = path("a.kvtrace");
     record(trace, {"--prompt", "Once", "--max-new-tokens", "3", "--record", "counters"});

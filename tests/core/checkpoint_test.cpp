@@ -387,6 +387,37 @@ TEST_F(Checkpoint, RefusesAnAdapterBesideTheWeights) {
     EXPECT_THAT(loadRefusal(folder_.path(), "adapter_config.json"), HasSubstr("merge it into its base model"));
 }
 
+// AutoTokenizer of transformers 5.17 was asked about every one of these.
+TEST_F(Checkpoint, NotesWhatItsTokenizerConfigSaysOtherwise) {
+    TinyCheckpoint("F32", false).writeTo(folder_.path());
+    fs::copy_file(test::source("tests/golden/tokenizers/llama2.json"), file("tokenizer.json"),
+                  fs::copy_options::overwrite_existing);
+    const auto notesWith = [&](const std::string& text) {
+        write(file("tokenizer_config.json"), text);
+        return Model::load(folder_.path().string())->notes();
+    };
+    for (const char* text :
+         {"{}", R"({"add_bos_token": true, "add_eos_token": false, "bos_token": "<s>", "eos_token": "</s>"})",
+          R"({"bos_token": {"content": "<s>"}, "unk_token": "<unk>", "pad_token": null, "model_max_length": 4})",
+          R"({"added_tokens_decoder": {"1": {"content": "<s>", "special": true}}, "extra_special_tokens": {}})",
+          R"({"add_bos_token": true})"})
+        EXPECT_THAT(notesWith(text), testing::IsEmpty()) << text;
+    for (const auto& [text, named] :
+         {std::pair(R"({"add_bos_token": false})", "(add_bos_token: false) and the post-processor"),
+          std::pair(R"({"add_eos_token": true, "eos_token": "</s>"})", "add_eos_token: true"),
+          std::pair(R"({"pad_token": "<pad>"})", ": <pad>; transformers"),
+          std::pair(R"({"image_token": {"content": "<image>"}})", "<image>"),
+          std::pair(R"({"extra_special_tokens": ["<a>", {"content": "<b>"}]})", "<a>, <b>"),
+          std::pair(R"({"extra_special_tokens": {"x_token": "<x>"}})", "<x>"),
+          std::pair(R"({"additional_special_tokens": ["<c>"]})", "<c>"),
+          std::pair(R"({"added_tokens_decoder": {"900": {"content": "<d>", "special": false}}})", "<d>"),
+          std::pair(R"({"extra_special_tokens": ["1", "2", "3", "4", "5", "6", "7"]})", "5 and 2 more")}) {
+        const auto notes = notesWith(text);
+        ASSERT_EQ(notes.size(), 1u) << text;
+        EXPECT_THAT(notes[0], HasSubstr(named)) << text;
+    }
+}
+
 TEST_F(Checkpoint, WithoutATokenizerTakesAndGivesIdsOnly) {
     TinyCheckpoint().writeTo(folder_.path());
     fs::remove(file("tokenizer.json"));

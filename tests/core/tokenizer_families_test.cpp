@@ -237,7 +237,9 @@ TEST(TokenizerRules, TokenizerConfigSpeaksLast) {
     EXPECT_NE(edges({"<s>", "</s>", false, {}}).front(), 1);
     EXPECT_EQ(edges({"<s>", "</s>", true, true}).front(), 1);
     EXPECT_EQ(edges({"<s>", "</s>", true, true}).back(), 2);
-    EXPECT_NE(edges({"", "", true, {}}).front(), 1) << "no BOS token is named";
+    EXPECT_EQ(edges({"", "", true, {}}).front(), 1) << "no BOS token is named: the template's stays";
+    EXPECT_EQ(edges({"<s>", "</s>", {}, true}).front(), 1) << "of BOS nothing is said";
+    EXPECT_EQ(edges({"<s>", "</s>", {}, true}).back(), 2);
 }
 
 TEST(TokenizerRules, ARunOfBytesThatIsNoTextBecomesOneReplacementPerByte) {

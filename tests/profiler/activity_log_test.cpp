@@ -90,7 +90,7 @@ TEST(ActivityLog, TiesTheKernelsOfAGraphToTheirStagesAndToTheCallThatLaunchedIt)
                 ElementsAre("CUDA calls|cudaGraphLaunch|0+40|step 5 layer -1|launch 9",
                             "stream 7|stage2: ringKernel<128>|100+200|step 5 layer 2|launch 9",
                             "copies device to host|64 bytes device to host|400+10|step 5 layer -1|launch 9"));
-    // Fields, and no names to take apart.
+    // Stage and bytes are fields of the span, not parts of its name.
     EXPECT_EQ(spans[1].name, "ringKernel<128>");
     EXPECT_EQ(spans[1].stage, StageId(Stage::Stage2));
     EXPECT_EQ(spans[1].bytes, -1);
@@ -140,7 +140,7 @@ TEST(ActivityLog, ForgetsLaunchesWhoseWorkWasCollected) {
         ASSERT_EQ(stepsOf(log.collect(0, false)), steps);
         ASSERT_LE(log.launches(), std::size_t(3 * 2 * kSteps));
     }
-    // All but the launches of the last collections: one of two started nothing, and that is counted.
+    // One launch of two started nothing. All of these are forgotten and counted, but for those of the last collections.
     EXPECT_GE(log.forgottenIdle(), (kCollections - 3) * kSteps);
     EXPECT_LE(log.forgottenIdle(), kCollections * kSteps);
     EXPECT_EQ(log.late(), 0);
@@ -185,7 +185,7 @@ TEST(ActivityLog, CountsWhatComesAfterItsLaunchWasForgotten) {
         EXPECT_THAT(stepsOf(log.collect(0, false)), ElementsAre(step));
     }
     take(log, kernel("gemm", 10, 0, 600, 610));
-    take(log, claim(10, idOf(1))); // its name comes too late as well
+    take(log, claim(10, idOf(1))); // the record that names its step comes too late as well
     EXPECT_EQ(log.late(), 1);
     EXPECT_THAT(stepsOf(log.collect(0, false)), ElementsAre(-1)) << "it would wait until the end of the run";
     EXPECT_LE(log.launches(), 6U);

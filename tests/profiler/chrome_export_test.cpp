@@ -177,7 +177,7 @@ TEST_F(ChromeExport, KeepsTheRulesAndHoldsEverySpanCounterAndArrow) {
     // Every fetch has an arrow to its attention; modelled ones begin with the offloading stage, before it.
     EXPECT_EQ(std::to_string(checked.flows.at("transfer to attention")),
               test::value(file, "SELECT count(*) FROM v_transfer WHERE direction='h2d'"));
-    // A value for each step, and a 0 where one ends and the next one begins later, or none does.
+    // A counter has a value for each step, and a 0 at a step's end unless the next step begins at that moment.
     const auto values = [&](const std::string& of) {
         return test::value(file,
                            "SELECT count(*) + total(next IS NULL OR next > start_ns + duration_ns) FROM (SELECT *,"
@@ -191,7 +191,7 @@ TEST_F(ChromeExport, KeepsTheRulesAndHoldsEverySpanCounterAndArrow) {
               test::value(file, "SELECT count(*) FROM v_step WHERE hits + misses > 0"));
 }
 
-/// Of the values that a viewer draws until the next one, what stands at each time that a step begins or ends.
+/// A viewer draws a value until the next one: checks which value it draws at each time that a step begins or ends.
 TEST_F(ChromeExport, NoRateIsDrawnThroughAPause) {
     synthetic::RunShape shape;
     shape.decodeSteps = 6;

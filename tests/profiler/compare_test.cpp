@@ -217,7 +217,7 @@ TEST(Compare, AnIntervalTooWideToDecideSaysSo) {
         EXPECT_NE(c.verdict, Verdict::CannotTell) << c.sentence;
         none += c.verdict == Verdict::NoDifference;
     }
-    EXPECT_GE(none, 15); // 19 nominally
+    EXPECT_GE(none, 15); // 19 are expected
     const RunSample a = sampleOf(1, 200), b = sampleOf(2, 200, 1.2);
     const Comparison third = compareRuns(std::span(&a, 1), std::span(&b, 1), {.other = "C"});
     EXPECT_THAT(third.sentence, AllOf(StartsWith("Slower: C takes"), HasSubstr("than A in the median decode step")));
@@ -294,8 +294,8 @@ TEST(Compare, RepeatsPutWhatDiffersBetweenProcessesIntoTheInterval) {
         EXPECT_THAT(alone.notes, Contains(HasSubstr("one run a side")));
         alarmsAlone += isDecided(alone.verdict);
     }
-    EXPECT_GT(alarmsAlone, kRounds / 2); // what the note warns of
-    EXPECT_LE(alarms, 9);                // 3 nominally
+    EXPECT_GT(alarmsAlone, kRounds / 2); // the note warns of these alarms
+    EXPECT_LE(alarms, 9);                // 3 are expected
 }
 
 TEST(Compare, ObstaclesAreNamedAndSomeMayBeIgnored) {
@@ -324,7 +324,7 @@ TEST(Compare, ObstaclesAreNamedAndSomeMayBeIgnored) {
     expect(only([](RunSample& s) { s.run.status = RunStatus::Stopped; }), "run 1 of 2.kvtrace is stopped", true);
     expect(only([](RunSample& s) { s.run.droppedSteps = 3; }), "lacks 3 steps", true);
     expect(only([](RunSample& s) { s.oracle = true; }), "--oracle", true);
-    // Comparing methods, caches and links is the point.
+    // Differences in method, cache and link are no obstacle, because people compare them.
     RunSample b = sampleOf(2, 100);
     b.run.method = "quest";
     b.run.link = "pcie4";
@@ -335,7 +335,7 @@ TEST(Compare, ObstaclesAreNamedAndSomeMayBeIgnored) {
     std::vector<std::string> keys;
     for (const SettingDifference& d : compareOne(a, b).differences) keys.push_back(d.key);
     EXPECT_THAT(keys, testing::UnorderedElementsAre("method", "total_blocks", "offload", "device_slots", "link"));
-    // But repeats are repeats.
+    // Repeats of one side must not differ in them.
     const std::vector<RunSample> side{a, b};
     EXPECT_THAT(findObstacles(side, std::span(&a, 1)).front().what, HasSubstr("repeats of one side"));
     const RunSample shorter = sampleOf(1, 19);

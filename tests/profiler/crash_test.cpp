@@ -48,7 +48,7 @@ struct Child {
 Child startChild(const std::function<void(int)>& work) {
     std::array<int, 2> ends{};
     if (::pipe(ends.data()) != 0) return {};
-    std::fflush(nullptr); // or the child has the parent's unwritten output
+    std::fflush(nullptr); // else the child would print the parent's buffered output once more
     const pid_t pid = fork();
     if (pid == 0) {
         close(ends[0]);
@@ -157,7 +157,7 @@ TEST(KilledRecorder, LosesAtMostTheLastSecondAtFiftyRandomMoments) {
             }
         }
     }
-    EXPECT_GT(longEnough, 10); // the promise was put to the test
+    EXPECT_GT(longEnough, 10); // so many recorders were killed late enough for the promise to count
 }
 
 TEST(KilledRecorder, LeavesATraceThatTakesAnotherRun) {

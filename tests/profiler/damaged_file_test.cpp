@@ -31,7 +31,7 @@ struct Outcome {
     std::string improper; // a message that is not one proper sentence
 };
 
-/// Calls everything a program calls on a trace; each call may fail for itself.
+/// Calls every function that reads a trace. A call that fails does not keep the others from being made.
 void readEverything(const std::string& path, Outcome& outcome) {
     const auto attempt = [&](const std::function<void()>& read) {
         try {

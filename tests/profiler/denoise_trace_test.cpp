@@ -152,6 +152,7 @@ TEST(DenoiseTrace, EveryEditByHandBreaksARule) {
         {"UPDATE denoise_layer SET density = 2 WHERE mode = 1", "denoise-layer"},
         {"DELETE FROM layer_step WHERE id >> 10 = (1 << 25) | 2", "denoise-layer-step"},
         {"UPDATE denoise_layer SET pages = pages + 1 WHERE mode = 1", "denoise-pages"},
+        {"DELETE FROM denoise_layer WHERE id = (SELECT max(id) FROM denoise_layer)", "denoise-layer-missing"},
         {"UPDATE denoise_layer SET density = 0.01 WHERE mode = 1", "denoise-density"},
         {"UPDATE step SET opens_block = 1 WHERE id & 0x1FFFFFF = 3", "denoise-opens"},
         {"UPDATE step SET opens_block = 0 WHERE id & 0x1FFFFFF = 1", "denoise-opens"},

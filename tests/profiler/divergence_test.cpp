@@ -24,7 +24,7 @@ using synthetic::RunShape;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-/// Records steps after `change` had its way with them.
+/// Records the shape's steps, each after `change` has been called on it.
 void recordChanged(const std::filesystem::path& path, const RunShape& shape,
                    const std::function<void(StepRecord&)>& change, RecordLevel level = RecordLevel::Full) {
     RecorderOptions options;

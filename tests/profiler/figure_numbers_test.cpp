@@ -152,7 +152,7 @@ TEST(ServedLoadTest, TheWindowBeginsAfterAFifthOfTheArrivals) {
         RequestRow& request = requests[std::size_t(i)];
         request.number = i;
         request.arrivalNs = ms(100 * i);
-        if (i == 5) continue; // never answered
+        if (i == 5) continue; // this request has no answer
         request.firstTokenNs = ms(100 * i + 10 * (i + 1));
         for (int token = 0; token < 3; ++token)
             tokens.push_back({i, request.firstTokenNs + ms(4 * token + (token == 2 ? i : 0))});

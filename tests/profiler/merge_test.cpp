@@ -55,7 +55,7 @@ protected:
                                  "v_iteration",    "v_member",         "v_row_event",     "v_served_selection",
                                  "v_breakdown",    "v_transfer",       "v_token",         "v_prompt",
                                  "v_counter",      "v_span",           "v_kernel",        "v_gauge",
-                                 "v_flow",         "v_clock_sync"}) {
+                                 "v_flow",         "v_clock_sync",     "v_step_kind",     "v_prompt_piece"}) {
             std::string mine, theirs;
             for (const auto& row :
                  test::sql(merged, fmt::format("SELECT name FROM pragma_table_info('{}')", view)).rows) {

@@ -253,7 +253,8 @@ TEST_F(CacheViewTest, PanelsZoomApartAndUndoTogether) {
     EXPECT_LT(canvas().visibleX(1).size(), 0.7 * links.size());
     EXPECT_EQ(canvas().visibleX(0).size(), sizes.size());
     EXPECT_TRUE(canvas().isZoomed());
-    wheel(canvas().panels()[Misses]->center(), 3); // at once, but elsewhere: an entry of its own
+    // In another panel, so that it is a zoom of its own, however soon it comes.
+    wheel(canvas().panels()[Misses]->center(), 3);
     EXPECT_LT(canvas().visibleX(0).size(), sizes.size());
     view->undoZoom();
     EXPECT_NEAR(canvas().visibleX(0).size(), sizes.size(), 1e-9);
@@ -457,7 +458,8 @@ TEST_F(CacheViewTest, ALiveRunIsComputedAgainOnRequestAndWhenItEnds) {
     ASSERT_TRUE(button.isVisible());
     EXPECT_EQ(button.text(), QStringLiteral("Refresh"));
     EXPECT_TRUE(plot().noteText().contains(QStringLiteral("last 10 steps"))) << plot().noteText().toStdString();
-    expectNumbers(replayed(first, "keep-selected", slotsNow())); // nothing is computed unasked beside an engine
+    // While an engine records, nothing is replayed unless a person asks.
+    expectNumbers(replayed(first, "keep-selected", slotsNow()));
     button.click();
     ASSERT_TRUE(idle());
     EXPECT_FALSE(button.isVisible());

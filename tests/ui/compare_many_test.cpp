@@ -36,7 +36,7 @@ protected:
         child<QTabBar>("comparePages").setCurrentIndex(wanted);
         ASSERT_TRUE(idle());
     }
-    /// What of the compared runs' names the plot's legend has.
+    /// Which of the compared runs' names stand in the plot's legend.
     QStringList legend() {
         QStringList texts;
         const QCPLayoutGrid* grid = canvas().plotLayout();

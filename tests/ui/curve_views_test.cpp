@@ -95,7 +95,7 @@ TEST_F(TransfersViewTest, FitsTheValueAxisToWhatIsVisible) {
     open(recorded("a.kvtrace", {.decodeSteps = 100}));
     show("transfers");
     const double whole = canvas().panels()[1]->axis(QCPAxis::atLeft)->range().upper;
-    canvas().zoomTo({60.5, 64.5}); // the first step misses everything, these do not
+    canvas().zoomTo({60.5, 64.5}); // steps that miss less than the first one
     EXPECT_LT(canvas().panels()[1]->axis(QCPAxis::atLeft)->range().upper, whole);
 }
 

@@ -315,7 +315,7 @@ TEST_F(Figures, DialogMayBeClosedWhileItReads) {
     auto* dialog = new FigureDialog({QString::fromStdString(trace("nosa"))});
     delete dialog;
     QThreadPool::globalInstance()->waitForDone();
-    QCoreApplication::processEvents(); // the late answer finds nobody
+    QCoreApplication::processEvents(); // the answer comes after the dialog is gone
     auto* empty = new FigureDialog({QString::fromStdString(path("absent.kvtrace"))});
     auto* status = empty->findChild<QLabel*>("figureStatus");
     EXPECT_TRUE(QTest::qWaitFor([&] { return status->text().contains("absent.kvtrace"); }, 20'000));

@@ -114,7 +114,7 @@ TEST_P(EveryFilter, LocalityShowsWhatItsSqlSays) {
         SCOPED_TRACE(metric.currentText().toStdString());
         const bool time =
             metric.currentData() == QStringLiteral("layer_time") || metric.currentData() == QStringLiteral("exposed");
-        if (!plot().emptyText().isEmpty()) continue; // an undefined one says why
+        if (!plot().emptyText().isEmpty()) continue; // the page says why the metric is undefined here
         Cells expected;
         for (const auto& row : ask(view->sql()).rows)
             if (row[2] != "NULL")
@@ -143,7 +143,8 @@ TEST_P(EveryFilter, BreakdownPerStepShowsWhatItsSqlSays) {
     Cells shown = csv(1, 2);
     if (plot().emptyText().isEmpty()) {
         const Cells expected = sql(view->sql());
-        for (auto cell = shown.begin(); cell != shown.end();) { // the statement is of the layers' stages, or of one
+        // The statement gives stages of layers only, so that other components are left out.
+        for (auto cell = shown.begin(); cell != shown.end();) {
             const bool there = std::any_of(expected.begin(), expected.end(),
                                            [&](const auto& other) { return other.first.second == cell->first.second; });
             cell = there ? std::next(cell) : shown.erase(cell);

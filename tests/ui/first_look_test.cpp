@@ -32,7 +32,7 @@ namespace KVSCOPE_TEST_FILE {
 
 class FirstLook : public WindowTest {};
 
-/// What limits a run stood behind the arrow at the end of the tabs, after views of servers and ranks.
+/// Insights and Waterfall stood behind the arrow at the end of the tabs, after views of servers and ranks.
 TEST_F(FirstLook, WhatLimitsARunHasTabsInSight) {
     const auto window = windowOnTrace();
     window->resize(1280, 800);
@@ -148,7 +148,7 @@ TEST_F(Samples, SayWhereThereIsNoRoomForThem) {
     ASSERT_EQ(opened.size(), 1);
     const QString samples = QFileInfo(opened.front()).absolutePath();
     ASSERT_TRUE(QDir(samples).removeRecursively());
-    QFile inTheWay(samples); // a file cannot be a folder, whoever asks
+    QFile inTheWay(samples); // a file stands where the folder must be made, which stops root too
     ASSERT_TRUE(inTheWay.open(QIODevice::WriteOnly));
     choose();
     EXPECT_EQ(opened.size(), 1);

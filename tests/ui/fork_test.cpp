@@ -201,7 +201,7 @@ TEST_F(ForkFromTheWindow, FactsOfThePromptAreMarkedOnSelectionAndInTheTokens) {
     EXPECT_EQ(window->tokens().strip()->promptCount(), 12 + 1 + 160);
 }
 
-/// Rows bound the work, not the numbers of steps.
+/// Facts are read by the rows of a trace, so that a step with a high number costs no more time.
 TEST_F(ForkFromTheWindow, FactsAreReadToTheLastStepHoweverFarItIs) {
     const QString path = recorded("first.kvtrace", 0);
     test::renumberStep(path.toStdString(), kTokens - 1, trace::kMaxStep);

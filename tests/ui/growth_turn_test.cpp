@@ -21,7 +21,7 @@ protected:
         int drawn = 0;
         std::unique_ptr<GrowthTurn> turn;
         Watched() {
-            view.setGeometry(2000, 2000, 80, 60); // not where the pointer is
+            view.setGeometry(2000, 2000, 80, 60); // away from the pointer, which would give the view a turn of its own
             turn = std::make_unique<GrowthTurn>(view, [this] { ++drawn; });
         }
     };

@@ -70,7 +70,7 @@ TEST(MeasuredLabel, HasTheSizesOfAPlainOneWhateverChanges) {
     MeasuredLabel measured;
     QLabel plain;
     const auto same = [&](const char* when) {
-        for (int round = 0; round < 2; ++round) { // measured, and remembered
+        for (int round = 0; round < 2; ++round) { // the first round measures, the second one reads what was remembered
             for (const int width : {40, 90, 300})
                 EXPECT_EQ(measured.heightForWidth(width), plain.heightForWidth(width)) << when << ", width " << width;
             EXPECT_EQ(measured.sizeHint(), plain.sizeHint()) << when;

@@ -213,7 +213,7 @@ TEST_F(HostileText, IsPlainInEveryViewOfTheWindow) {
         EXPECT_FALSE(QToolTip::isVisible() && isMarkup(QToolTip::text())) << QToolTip::text().toStdString();
     }
     QToolTip::hideText();
-    window.openFiles({notThere}); // its name stands in the sentence
+    window.openFiles({notThere}); // the error that follows names the file
     ASSERT_TRUE(until([&] { return window.findChild<QLabel*>("statusMessage")->text().contains(kMarkup); }));
     expectPlain(window, "a file that is not there");
     window.showMessage(QString::fromStdString(kHostile), true);

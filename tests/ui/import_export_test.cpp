@@ -96,7 +96,7 @@ TEST_F(ImportExportTest, DroppedFilesOfAnyKindOpenOrSayWhyNot) {
     ASSERT_NE(imported, workspace.runs().end());
     EXPECT_EQ(imported->key.path, json) << "it goes by its own name, not by that of its conversion";
 
-    // Views of steps teach what is missing, in each theme, and export that as well.
+    // A view that needs steps says what the trace lacks, in each theme, and its picture says it too.
     workspace.setCurrent(imported->key);
     for (const ViewEntry& entry : views()) {
         window->showView(QLatin1String(entry.id));

@@ -160,7 +160,7 @@ TEST_F(InsightsViewTest, InTheWindowAProposalIsTriedInWhatIf) {
         return thrash != nullptr && window.workspace().idle();
     }));
     for (const Insight& insight : cards->insights())
-        if (insight.id == "thrash") thrash = &insight; // the list was set again
+        if (insight.id == "thrash") thrash = &insight; // the view has made a new list since
     ASSERT_TRUE(thrash->proposal);
     ASSERT_TRUE(thrash->price);
     const int wanted = thrash->proposal->deviceSlots;

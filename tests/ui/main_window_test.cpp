@@ -226,7 +226,8 @@ TEST_F(MainWindowTest, ThreeWindowsRecordAtOnceAndOneComparesThemMeanwhile) {
         fill(*windows.back(), 200, 5000);
         ended.push_back(std::make_unique<QSignalSpy>(&windows.back()->controller(), &SessionController::finished));
     }
-    for (const auto& window : windows) window->action("run")->trigger(); // within one second
+    // So that the traces' names would have the same second.
+    for (const auto& window : windows) window->action("run")->trigger();
     const auto pathOf = [&](int i) {
         const OpenRun* run = windows[std::size_t(i)]->workspace().current();
         return run ? run->key.path : QString();

@@ -91,7 +91,14 @@ TEST_F(ServingViewTest, SaysWhomAnIterationServed) {
     ASSERT_TRUE(idle());
     EXPECT_TRUE(chosen().startsWith(QStringLiteral("Iteration 2 took"))) << chosen().toStdString();
     EXPECT_TRUE(chosen().contains(QStringLiteral("request 0 decoded (1 miss, 4 KiB)"))) << chosen().toStdString();
-    EXPECT_TRUE(chosen().contains(QStringLiteral("request 2 read 120 tokens")));
+    // A prompt takes two iterations, each for half of the four layers.
+    EXPECT_TRUE(chosen().contains(QStringLiteral("request 2 read 120 tokens in layers 0 to 1")))
+        << chosen().toStdString();
+    const auto* members = view->findChild<QTableWidget*>(QStringLiteral("members"));
+    bool read = false;
+    for (int row = 0; row < members->rowCount(); ++row)
+        read = read || members->item(row, 1)->text() == QStringLiteral("read 120, layers 0–1");
+    EXPECT_TRUE(read) << "the table says the same";
     canvas().setFocus();
     QTest::keyClick(&canvas(), Qt::Key_Right);
     ASSERT_TRUE(idle());

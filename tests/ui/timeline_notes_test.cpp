@@ -78,7 +78,7 @@ TEST_F(TimelineNotes, AreTakenBackInOrderHoweverQuicklyItIsAsked) {
     emit panel().noteEditRequested(timeline().data().notes.at(0).id);
     ASSERT_TRUE(idle());
     emit panel().noteRemoveRequested(timeline().data().notes.at(0).id);
-    undo(); // of the removal, which is not written yet
+    undo(); // undoes the removal, which has not been written yet
     undo();
     ASSERT_TRUE(idle());
     EXPECT_EQ(texts(), Texts{"first"});

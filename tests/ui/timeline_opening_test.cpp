@@ -35,7 +35,7 @@ protected:
 
 TEST_F(TimelineOpening, OnADecodeStepThePromptDoesNotHideIt) {
     openRun(kLongPrompt);
-    goTo(7); // in another view
+    goTo(7); // moves the cursor as a click in another view does
     show();
     EXPECT_TRUE(showsDecodeOnly()) << scene().window.from << " to " << scene().window.to;
     EXPECT_FALSE(timeline().isZoomed());
@@ -194,7 +194,7 @@ TEST_F(TimelineOutliers, BothEndsAreJudgedEachForItself) {
     both.push_back(90'000'000);
     EXPECT_EQ(partOf(both).fromNs, 1'000'000'000'000);
     EXPECT_EQ(partOf(both).toNs, (1'000'000 + 4'999) * std::int64_t(1'000'000) + 500'000);
-    near.insert(near.begin(), 999'000); // one second before five: nobody minds
+    near.insert(near.begin(), 999'000); // one second before the busy five is too near for an outlier
     EXPECT_FALSE(partOf(near).leavesOut);
     for (int i = 0; i < 600; ++i) group.push_back(90'000'000 + i); // a tenth of the spans is another phase, no outlier
     EXPECT_FALSE(partOf(group).leavesOut);
@@ -213,7 +213,7 @@ TEST_F(TimelineOpening, TheTimesStayUntilTheNextOnesAreThere) {
     table.selectRow(1);
     const QString chosen = table.item(1, 0)->text();
     int least = rows, filled = 0;
-    const QObject listening; // gone before what the lambdas hold
+    const QObject listening; // is destroyed before the variables that the lambdas use
     QObject::connect(table.model(), &QAbstractItemModel::rowsRemoved, &listening,
                      [&] { least = std::min(least, table.rowCount()); });
     QObject::connect(table.model(), &QAbstractItemModel::modelReset, &listening, [&] { least = 0; });

@@ -48,7 +48,7 @@ protected:
         view->show();
         QElapsedTimer timer;
         timer.start();
-        // Events as they are there: to wait for more would be to take in more pieces.
+        // Handles only the events that are there: waiting for further ones would read further pieces.
         while (index().size() == 0 && timer.elapsed() < 60'000) {
             QCoreApplication::processEvents();
             QThread::msleep(1);

@@ -227,7 +227,8 @@ TEST_F(TimelineTracks, CountersOfTheTraceAreCurvesWithUnits) {
     EXPECT_TRUE(tip.contains(QStringLiteral("packet headers")));
 }
 
-/// What was counted from selections replaces the bound, and says that it is exact.
+/// Without selections the timeline draws an upper bound of the blocks on the device; with them it draws the exact
+/// number and says so.
 TEST_F(TimelineTracks, OccupancyIsExactWhereSelectionsWereRecordedAndABoundElsewhere) {
     open(measured("run.kvtrace"));
     show();

@@ -442,7 +442,7 @@ TEST_F(ViewDocks, InASmallWindowTheInspectorGivesWayToTwoViews) {
         return std::abs(left - right) < 60 && std::min(left, right) > 300;
     })) << placeOf(*window, "locality").width()
         << " and " << placeOf(*window, "transfers").width();
-    // Who asks for it gets it.
+    // The inspector is shown where a person asks for it.
     window->findChild<QDockWidget*>(QStringLiteral("inspectorDock"))->toggleViewAction()->trigger();
     settle(*window);
     EXPECT_TRUE(inspector->isVisible());
@@ -508,7 +508,7 @@ TEST_F(ViewDocks, ViewsBelowTheTabsKeepTheirSharesToo) {
     EXPECT_TRUE(until([&] { return std::abs(heightShare() - before) < 0.03; })) << before << ", " << heightShare();
 }
 
-/// Its name was painted over that of its neighbour.
+/// A tab that is dragged was painted over its neighbour's name.
 TEST_F(ViewDocks, ATabThatIsDraggedHidesWhatItPasses) {
     const auto window = windowOnTrace();
     look(*window, "locality");

@@ -1,5 +1,7 @@
 // The Waterfall view: it says what the profiler says, bars are chosen by mouse and keys, and lead to the timeline.
 #include "profiler/waterfall/waterfall.h"
+#include "tests/profiler/sql_rows.h"
+#include "tests/profiler/synthetic_serving.h" // before any Qt header: its member `slots` is a macro there
 #include "tests/support/places.h"
 #include "tests/ui/view_fixture.h"
 #include "tests/ui/window_fixture.h"
@@ -77,6 +79,31 @@ TEST_F(WaterfallViewTest, AClickedBarSaysWhatItIsAndMovesTheCursorThere) {
     QTest::keyClick(&canvas(), Qt::Key_End);
     EXPECT_TRUE(chosen().startsWith(QStringLiteral("unexplained: ")));
     EXPECT_FALSE(child<QPushButton>("filterLoss").isVisible()) << "no component";
+}
+
+/// "Most of it in one place" was said of the longest of 736 places, which had 0.2 % of it.
+TEST_F(WaterfallViewTest, SaysWhereABarTookLongest) {
+    open(samplePath());
+    show("waterfall");
+    const QString text = child<QLabel>("chosenLoss").text();
+    const auto longest =
+        test::sql(samplePath().toStdString(), "SELECT max(ffn_ns), (id >> 10) & 0x1FFFFFF, id & 0x3FF FROM layer_step"
+                                              " WHERE (id >> 10) & 0x1FFFFFF > 1")
+            .rows.at(0);
+    EXPECT_TRUE(
+        text.contains(QStringLiteral("It took longest in step %1, layer %2: %3.")
+                          .arg(QString::fromStdString(longest[1]), QString::fromStdString(longest[2]),
+                               QStringLiteral("%1 µs").arg(QString::number(std::stod(longest[0]) / 1e3, 'g', 3)))))
+        << text.toStdString();
+}
+
+TEST_F(WaterfallViewTest, OfAServerSaysWhereItsTimesAreShown) {
+    synthetic::recordServing(folder / "served.kvtrace");
+    open(file("served.kvtrace"));
+    show("waterfall");
+    const QString text = plot().emptyText();
+    EXPECT_TRUE(text.contains(QStringLiteral("The view Serving shows"))) << text.toStdString();
+    EXPECT_FALSE(text.contains(QStringLiteral(".kvtrace"))) << text.toStdString();
 }
 
 TEST_F(WaterfallViewTest, FiltersToAComponentAndBack) {

@@ -160,8 +160,8 @@ TEST_F(WorkspaceTest, ComparesAsManyRunsAsAreAskedForInTheirOrder) {
     EXPECT_EQ(sides(), (std::vector{0}));
     for (const std::size_t each : {2u, 1u, 3u}) workspace.setCompared(keys[each], true);
     EXPECT_EQ(sides(), (std::vector{0, 2, 1, 3}));
-    workspace.setCompared(keys[0], true); // it is shown
-    workspace.setCompared(keys[1], true); // it is there
+    workspace.setCompared(keys[0], true); // no effect: the run is the shown one
+    workspace.setCompared(keys[1], true); // no effect: the run is compared already
     EXPECT_EQ(sides(), (std::vector{0, 2, 1, 3}));
     workspace.setCurrent(keys[1]);
     EXPECT_EQ(sides(), (std::vector{1, 2, 0, 3})) << "two exchange their places, the others keep theirs";

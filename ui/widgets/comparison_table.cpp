@@ -39,9 +39,9 @@ ComparisonTable::ComparisonTable(QWidget* parent) : QTableWidget(parent), rowsSh
 
 void ComparisonTable::begin(int rows, const QStringList& headers, const QStringList& full) {
     clear();
+    headers_ = headers; // a visible table is laid out as soon as it has columns
     setColumnCount(int(headers.size()));
     setRowCount(rows);
-    headers_ = headers;
     for (int column = 0; column < columnCount(); ++column) {
         auto* item = new QTableWidgetItem(headers[column]);
         item->setTextAlignment((column == 0 ? Qt::AlignLeft : Qt::AlignRight) | Qt::AlignVCenter);
@@ -59,7 +59,9 @@ void ComparisonTable::put(int row, int column, const QString& text, const QColor
 }
 
 void ComparisonTable::fitColumns() {
-    if (columnCount() == 0) return;
+    if (columnCount() == 0 || columnCount() != int(headers_.size())) return;
+    for (int column = 0; column < columnCount(); ++column)
+        if (horizontalHeaderItem(column) == nullptr) return; // it is being filled
     // Numbers are never cut; titles of rows are where all columns then have room, and their tooltips are whole. Where
     // the header of a column is wider than its numbers, the column gets the missing width as far as the table has room,
     // and the header is elided to the width that the column has.

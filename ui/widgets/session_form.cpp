@@ -211,7 +211,7 @@ QString SessionForm::findProblem() {
     budget_->show();
     proposeForecast(entry, values);
     QString device = estimate.blockSlots > 0
-                         ? tr("device %1 (%2 slots)").arg(formatBytes(onDevice), formatCount(estimate.blockSlots))
+                         ? tr("device %1 (%2\u00a0slots)").arg(formatBytes(onDevice), formatCount(estimate.blockSlots))
                          : tr("device %1, all resident").arg(formatBytes(onDevice));
     if (estimate.oracleBytes > 0) device += tr(" and %1 for the oracle").arg(formatBytes(estimate.oracleBytes));
     footer_->setEstimate(tr("KV memory: host %1 · %2").arg(formatBytes(estimate.hostBytes), device));

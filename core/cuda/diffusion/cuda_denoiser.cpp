@@ -93,10 +93,11 @@ CudaDenoiser::CudaDenoiser(std::shared_ptr<const DeviceModel> model, const Denoi
       rules_(options_, recorded_.changes, recorded_.observer != nullptr,
              sampling_.temperature <= 0 && recorded_.observer == nullptr),
       rows_(p_.layout.rows), block_(options_.block), layers_(p_.config.layers),
-      prefix_(setup.slots > 0 ? std::make_unique<CudaPrefix>(CudaPrefix::Parts{p_.layout, p_.table, p_.launch,
-                                                                               device_.report, layers_, options_},
-                                                             setup.slots, setup.cachePolicy)
-                              : nullptr),
+      prefix_(setup.slots > 0
+                  ? std::make_unique<CudaPrefix>(
+                        CudaPrefix::Parts{p_.layout, p_.table, p_.launch, p_.ranges, device_.report, layers_, options_},
+                        setup.slots, setup.cachePolicy)
+                  : nullptr),
       prompts_({*p_.model,
                 setup.prompts,
                 block_,

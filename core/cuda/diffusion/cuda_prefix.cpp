@@ -7,9 +7,9 @@ namespace kvscope {
 
 CudaPrefix::CudaPrefix(const Parts& parts, int slots, const std::string& policy)
     : p_(parts), slots_(slots), byUse_(findCachePolicy(policy).byLastUse),
-      ahead_(p_.options.fetchAhead ? std::make_unique<CudaPrefixAhead>(
-                                         CudaPrefixAhead::Parts{p_.layout, p_.launch, p_.report, p_.rows, p_.layers,
-                                                                p_.options.block, p_.options.pagesPerQuery, slots})
+      ahead_(p_.options.fetchAhead ? std::make_unique<CudaPrefixAhead>(CudaPrefixAhead::Parts{
+                                         p_.layout, p_.launch, p_.stages, p_.report, p_.rows, p_.layers,
+                                         p_.options.block, p_.options.pagesPerQuery, slots})
                                    : nullptr),
       layers_(int(p_.layers.size())) {
     cuda::checkPrefixPages(p_.launch, p_.layout.maxBlocks, slots_);

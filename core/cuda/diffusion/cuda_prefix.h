@@ -7,6 +7,7 @@
 #include "core/cuda/diffusion/cuda_prefix_ahead.h"
 #include "core/cuda/diffusion/denoiser_layer.h"
 #include "core/cuda/row_table.h"
+#include "core/cuda/stage_ranges.h"
 #include "kernels/cuda/diffusion/page_union.h"
 #include "kernels/cuda/diffusion/prefix_pages.h"
 #include "kernels/cuda/transfer/gather.h"
@@ -29,6 +30,7 @@ public:
         const BatchLayout& layout;
         const RowTable& rows;
         const cuda::Launch& launch;
+        StageRanges& stages;
         const DenoiseReport& report; // on the device
         PerLayer<DenoiserLayer>& layers;
         const DenoiseOptions& options;

@@ -72,6 +72,7 @@ void CudaPrefixAhead::ask(const cuda::BlockRow* table, const std::int32_t* ids,
         pages.moves.loads = layers_[layer].loads;
         pages.moves.counts += cuda::PrefixPagesArgs::kAsked;
         pages.ahead = aheadOf(layer);
+        p_.stages.at(layer, Stage::Offloading);
         foresee(layer, pages);
         cuda::check(cudaEventRecord(layers_[layer].foreseen.get(), forecasts_.get()), "asking for pages");
         cuda::check(cudaStreamWaitEvent(transfers_.get(), layers_[layer].foreseen.get()), "asking for pages");

@@ -6,6 +6,7 @@
 #include "core/cuda/diffusion/cuda_denoise_report.h"
 #include "core/cuda/diffusion/denoiser_layer.h"
 #include "core/cuda/row_table.h"
+#include "core/cuda/stage_ranges.h"
 #include "kernels/cuda/device/owners.h"
 #include "kernels/cuda/diffusion/page_union.h"
 #include "kernels/cuda/diffusion/prefix_pages.h"
@@ -26,6 +27,7 @@ public:
     struct Parts {
         const BatchLayout& layout;
         const cuda::Launch& launch;
+        StageRanges& stages;
         const DenoiseReport& report; // on the device
         const RowTable& rows;
         const PerLayer<DenoiserLayer>& layers;

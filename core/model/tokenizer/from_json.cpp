@@ -202,14 +202,17 @@ void readPostProcessor(const Spec& spec, TokenizerParts& parts, int& templates) 
     if (!seenText) spec.malformed("the post-processor's template leaves the text out");
 }
 
-/// tokenizer_config.json is applied last: where it says whether there is a BOS or EOS, the template of tokenizer.json
-/// is not used.
+/// tokenizer_config.json is applied last: where it says whether there is a BOS, or an EOS, the template of
+/// tokenizer.json is not used there. A token that it asks for and does not name leaves the template as it is.
 void applyRules(const SpecialTokenRules& rules, TokenizerParts& parts) {
-    if (!rules.addBos && !rules.addEos) return;
-    parts.before.clear(), parts.after.clear();
-    const std::int32_t bos = parts.find(rules.bosToken), eos = parts.find(rules.eosToken);
-    if (rules.addBos.value_or(false) && bos != kNoToken) parts.before.push_back(bos);
-    if (rules.addEos.value_or(false) && eos != kNoToken) parts.after.push_back(eos);
+    const auto apply = [&](std::optional<bool> adds, const std::string& token, std::vector<std::int32_t>& edge) {
+        const std::int32_t id = parts.find(token);
+        if (!adds || (*adds && id == kNoToken)) return;
+        edge.clear();
+        if (*adds) edge.push_back(id);
+    };
+    apply(rules.addBos, rules.bosToken, parts.before);
+    apply(rules.addEos, rules.eosToken, parts.after);
 }
 
 } // namespace

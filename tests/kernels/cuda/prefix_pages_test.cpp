@@ -1,5 +1,5 @@
-// The pages of a prefix that waits on the host: slots, lists of moves and places, against a simulation with sets; and
-// what lies at those places once a gather has moved it.
+// The pages of a prefix that waits on the host: slots, lists of moves and places, against a simulation with sets, also
+// of pages that were asked for ahead; and what lies at those places once a gather has moved it.
 #include "tests/kernels/cuda/device.h"
 
 #include "kernels/cuda/diffusion/prefix_pages.h"
@@ -26,6 +26,18 @@ void PrintTo(const Tier& t, std::ostream* out) {
 /// The slots of one KV head.
 struct Head {
     std::map<int, int> slotOf, usedAt; // of pages that have a slot
+    /// Asks for complete pages. Those that get no slot leave `asked`. @return those that travel
+    std::set<int> ask(std::set<int>& asked, int turn, const Tier& tier) {
+        const std::set<int> hits = choose(asked, tier.pages, turn, tier);
+        std::set<int> kept, travelled;
+        for (const int page : asked) {
+            if (slotOf.count(page) == 0) continue;
+            kept.insert(page);
+            if (hits.count(page) == 0) travelled.insert(page);
+        }
+        asked = kept;
+        return travelled;
+    }
     /// @return the pages of the union that had a slot, or are incomplete
     std::set<int> choose(const std::set<int>& united, int complete, int turn, const Tier& tier) {
         std::set<int> hits, misses;
@@ -85,6 +97,9 @@ TEST_P(CudaPrefixPages, AreWhereTheKernelsFindThem) {
     const OnDevice<std::int32_t> slotOf(zeros(all)), usedAt(zeros(all)),
         pageIn(zeros(std::size_t(kItems * tier.slots))), filled(zeros(kItems)), turns(zeros(kItems)), places(all),
         missing(all), freeSlots(std::size_t(kItems * tier.slots));
+    const OnDevice<std::uint32_t> askedBits(std::size_t(kItems * ((maxPages + 31) / 32))),
+        travelledBits(std::size_t(kItems * ((maxPages + 31) / 32)));
+    const OnDevice<AskedPages> came(kItems);
     const OnDevice<BlockMove> loads(all), stores(std::size_t(kItems * 3));
     Head heads[kItems];
     PrefixPagesArgs args;
@@ -98,6 +113,8 @@ TEST_P(CudaPrefixPages, AreWhereTheKernelsFindThem) {
             std::uint32_t flags = row == 1 ? 0 : std::uint32_t(BlockRow::kTaken);
             if (row == 0 || (row == 2 && turn % 3 > 0)) flags |= BlockRow::kSparse;
             if (row == 0 && turn % 4 == 3) flags |= BlockRow::kClean;
+            if (row == 0 && turn % 5 > 0) flags |= BlockRow::kAsks;
+            if (row == 0 && turn % 5 > 1) flags |= BlockRow::kAsksAgain;
             table.push_back({row, firsts[row], firsts[row], flags});
         }
         std::vector<std::set<int>> united(kItems);
@@ -115,6 +132,20 @@ TEST_P(CudaPrefixPages, AreWhereTheKernelsFindThem) {
             counts[std::size_t(item)] = int(united[std::size_t(item)].size());
             for (const int page : united[std::size_t(item)])
                 bits[std::size_t(item * words + page / 32)] |= 1u << page % 32;
+        }
+        std::vector<std::set<int>> asked(kItems);
+        std::vector<std::uint32_t> foreseen(std::size_t(kItems * words), 0), before = foreseen;
+        for (int item = 0; item < kItems; ++item) {
+            const BlockRow& of = table[std::size_t(item / kHeads)];
+            const int complete = of.first / kPage;
+            for (std::vector<std::uint32_t>* const from : {&foreseen, &before})
+                for (int i = uniform(0, tier.pages / 2); i > 0; --i) {
+                    const int page = uniform(0, complete); // also the incomplete one, which nobody gets
+                    (*from)[std::size_t(item * words + page / 32)] |= 1u << page % 32;
+                    const bool isAsked = from == &foreseen || (of.flags & BlockRow::kAsksAgain) != 0;
+                    if ((of.flags & BlockRow::kAsks) != 0 && isAsked && page < complete)
+                        asked[std::size_t(item)].insert(page);
+                }
         }
         const OnDevice<BlockRow> dtable(table);
         const OnDevice<std::int32_t> dlists(lists), dcounts(counts);
@@ -145,6 +176,16 @@ TEST_P(CudaPrefixPages, AreWhereTheKernelsFindThem) {
                             Half(0));
         }
         check(cudaMemcpy(blocks.get(), window.data(), window.size() * sizeof(Half), cudaMemcpyHostToDevice), "writing");
+        args.ahead = {askedBits.get(), travelledBits.get(), came.get()};
+        const OnDevice<std::uint32_t> dforeseen(foreseen), dbefore(before);
+        AskPagesArgs asks{args, dforeseen.get(), dbefore.get()};
+        asks.pages.moves.counts += PrefixPagesArgs::kAsked;
+        askPrefixPages(launch, asks);
+        GatherArgs sends;
+        sends.shape = args.rows.shape, sends.moves = asks.pages.moves;
+        sends.store = args.store, sends.part = GatherArgs::Part::Loads;
+        sends.pool = blocks.bf16() + std::size_t(args.firstSlot) * elements;
+        gatherBlocks(launch, sends);
         placePrefixPages(launch, args);
         GatherArgs gather;
         gather.shape = args.rows.shape, gather.moves = args.moves;
@@ -155,7 +196,8 @@ TEST_P(CudaPrefixPages, AreWhereTheKernelsFindThem) {
         window = blocks.read();
         const auto gotPlaces = places.read();
         const auto gotHits = hits.read(), gotMoved = moved.read();
-        std::uint32_t loaded = 0, stored = 0;
+        const auto gotCame = came.read();
+        std::uint32_t loaded = 0, stored = 0, sent = 0;
         for (int item = 0; item < kItems; ++item) {
             SCOPED_TRACE(::testing::Message() << "item " << item);
             const BlockRow& of = table[std::size_t(item / kHeads)];
@@ -183,8 +225,20 @@ TEST_P(CudaPrefixPages, AreWhereTheKernelsFindThem) {
                 continue;
             }
             const std::set<int>& mine = united[std::size_t(item)];
-            const std::set<int> there = head.choose(mine, complete, turn, tier);
+            std::set<int>& ahead = asked[std::size_t(item)];
+            const bool asksAhead = (of.flags & BlockRow::kAsks) != 0;
+            const std::set<int> travels = asksAhead ? head.ask(ahead, turn, tier) : std::set<int>();
+            sent += std::uint32_t(travels.size());
+            const auto inUnion = [&](const std::set<int>& pages) {
+                return int(std::count_if(pages.begin(), pages.end(), [&](int page) { return mine.count(page) > 0; }));
+            };
+            const AskedPages& what = gotCame[std::size_t(item)];
+            ASSERT_EQ(what.predicted, asksAhead ? int(ahead.size()) : -1);
+            ASSERT_EQ(what.used, inUnion(ahead));
+            ASSERT_EQ(what.wasted, int(travels.size()) - inUnion(travels));
+            std::set<int> there = head.choose(mine, complete, turn, tier);
             loaded += std::uint32_t(mine.size() - there.size());
+            for (const int page : travels) there.erase(page); // what travels is no hit
             int entry = item * maxPages;
             for (const int page : mine) {
                 const std::int64_t place = gotPlaces[std::size_t(entry++)] + headFirst[std::size_t(item)];
@@ -201,6 +255,7 @@ TEST_P(CudaPrefixPages, AreWhereTheKernelsFindThem) {
                     << "page " << page;
         }
         ASSERT_EQ(gotMoved[PrefixPagesArgs::kLoads], loaded);
+        ASSERT_EQ(gotMoved[PrefixPagesArgs::kAsked], sent);
         ASSERT_EQ(gotMoved[PrefixPagesArgs::kStores], stored);
     }
 }
@@ -240,6 +295,44 @@ TEST_F(CudaPrefixTails, ComeBack) {
         for (std::size_t i = 0; i < elements; ++i)
             ASSERT_EQ(after[block * elements + i], kept ? before[block * elements + i] : Half(0)) << "block " << block;
     }
+}
+
+/// Tokens that were written since the forward before ask, or all; and the queries that they had.
+TEST_F(CudaPrefixTails, TokensThatWereWrittenAsk) {
+    constexpr int kRows = 4, kHeads = 3, kGroup = 2, kDim = 64, kBlock = 40;
+    std::vector<std::int32_t> ids, last;
+    for (int i = 0; i < kRows * kBlock; ++i) {
+        last.push_back(uniform(0, 9));
+        ids.push_back(uniform(0, 1) > 0 ? last.back() : 10);
+    }
+    constexpr std::uint32_t kSparse = BlockRow::kTaken | BlockRow::kSparse;
+    const OnDevice<BlockRow> table(std::vector<BlockRow>{{0, 64, 64, kSparse | BlockRow::kAsks},
+                                                         {1, 64, 64, kSparse | BlockRow::kAsks | BlockRow::kAsksAll},
+                                                         {2, 64, 64, BlockRow::kTaken},
+                                                         {3, 64, 64, 0u}});
+    const OnDevice<std::int32_t> dids(ids), dlast(last);
+    const OnDevice<std::uint64_t> asking(std::size_t(kRows * kHeads));
+    const BlockRows rows{{kHeads * kGroup, kHeads, kDim, 16}, kRows, kBlock, table.get(), nullptr, nullptr};
+    nameAsking(launch, {rows, dids.get(), dlast.get(), asking.get()});
+    const std::size_t numbers = std::size_t(kRows * kBlock * kHeads * kGroup * kDim);
+    const std::vector<float> queries = floats(numbers);
+    const OnDevice<float> before(queries);
+    const OnDevice<Half> rounded(std::vector<Half>(numbers, Half(7)));
+    roundQueries(launch, rows, before.get(), rounded.bf16());
+    check(cudaStreamSynchronize(launch.stream), "asking");
+    std::uint64_t written = 0;
+    for (std::size_t i = 0; i < kBlock; ++i) written |= std::uint64_t(ids[i] != last[i]) << i;
+    const auto got = asking.read();
+    for (std::size_t g = 0; g < kHeads; ++g) {
+        EXPECT_EQ(got[g], written);
+        EXPECT_EQ(got[kHeads + g], (std::uint64_t(1) << kBlock) - 1);
+        EXPECT_EQ(got[2 * kHeads + g] | got[3 * kHeads + g], 0u);
+    }
+    const auto kept = dlast.read();
+    for (std::size_t i = 0; i < ids.size(); ++i) ASSERT_EQ(kept[i], i < 3 * kBlock ? ids[i] : last[i]);
+    const auto gotQueries = rounded.read();
+    for (std::size_t i = 0; i < numbers; ++i)
+        ASSERT_EQ(gotQueries[i], i < numbers / 2 ? toBf16(queries[i]) : Half(7)) << i;
 }
 
 } // namespace KVSCOPE_TEST_FILE

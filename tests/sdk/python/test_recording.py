@@ -7,8 +7,11 @@ import gc
 import importlib
 import multiprocessing
 import os
+import random
+import signal
 import subprocess
 import sys
+import time
 
 import kvscope
 import numpy as np
@@ -342,3 +345,68 @@ def test_a_run_is_read_while_it_is_recorded(tmp_path):
             rec.flush()
             assert kvscope.open(path).columns("steps")["step"] == list(range(1, i + 2))
     assert rec is not None and kvscope.library_version() == kvscope.__version__
+
+
+def test_prompts_in_pieces_and_of_later_requests(tmp_path):
+    path = str(tmp_path / "run.kvtrace")
+    one = np.array([[[0, 1]]])
+    with kvscope.record(path) as rec, run_of(rec, kv_heads=1) as run:
+        with run.step("prompt", tokens=3) as step:
+            step.prompt(0, 0, [5, 6, 7], texts=["a", "b", "c"])
+        with run.step("prompt", tokens=17) as step:
+            step.prompt(0, 3, tokens=17)
+        for i in range(2):
+            with run.step() as step:
+                step.select(0, one, position=[20 + i])
+        with run.step("mixed", tokens=1 + 8) as step:
+            step.select(0, one, position=[22])
+            step.prompt(1, 32, np.arange(8), begins=True)
+        with run.step(tokens=2) as step:
+            step.select(0, np.array([[[0, 1]], [[0, 2]]]), position=[23, 40])
+        with pytest.raises(ValueError, match="neither ids nor tokens"), run.step("prompt", tokens=4) as step:
+            step.prompt(0, 0)
+        with pytest.raises(ValueError, match="tokens is 3 for 2 ids"), run.step("prompt", tokens=4) as step:
+            step.prompt(0, 0, [1, 2], tokens=3)
+        with pytest.raises(kvscope.Error, match="begin it as KVTRACE_PROMPT"), run.step() as step:
+            step.prompt(0, 0, tokens=4)
+    trace = kvscope.open(path)
+    assert trace.columns("pieces") == {
+        "run": [1, 1, 1], "step": [0, 1, 4], "seq": [0, 0, 1], "begins": [1, 0, 1], "first": [0, 3, 32], "tokens": [3, 17, 8],
+    }  # fmt: skip
+    assert trace.columns("steps")["phase"] == ["prefill", "prefill", "decode", "decode", "decode", "decode"]
+    assert trace.columns("prompts")["text"] == ["a", "b", "c"]
+    check(path)
+
+
+def test_a_process_that_is_killed_leaves_a_trace_that_opens(tmp_path):
+    program = """
+import sys, kvscope
+rec = kvscope.record(sys.argv[1])
+run = rec.run(method="mine", block_size=16, block_bytes=512, layers=2, sequences=2)
+for i in range(1_000_000):
+    with run.step("mixed" if i % 3 == 1 else "decode", tokens=9) as step:
+        for layer in range(2):
+            step.select(layer, [[[0, 1 + i % 6, 7]]], position=[112])
+        if i % 3 == 1:
+            step.prompt(1, 8 * i, tokens=8, begins=i == 1)
+    if i == 0:
+        rec.flush()
+        print("recording", flush=True)
+"""
+    chance = random.Random(23)
+    for repeat in range(8):
+        path = str(tmp_path / f"killed{repeat}.kvtrace")
+        child = subprocess.Popen([sys.executable, "-c", program, path], stdout=subprocess.PIPE)
+        assert child.stdout is not None and child.stdout.readline() == b"recording\n"
+        time.sleep(chance.uniform(0, 0.5))
+        child.kill()
+        assert child.wait(60) == -signal.SIGKILL
+        trace = kvscope.open(path)
+        steps, selections = trace.columns("steps")["step"], trace.columns("selections")["step"]
+        assert steps == list(range(1, len(steps) + 1)) and steps
+        assert len(selections) == 2 * len(steps), "steps are there as a whole"
+        assert trace.columns("runs")["status"] == ["running"]
+        check(path)
+        with kvscope.record(path, overwrite=False) as rec, run_of(rec) as run, run.step() as step:  # it takes another run
+            step.select(0, IDS, position=[100, 200])
+        assert kvscope.open(path).columns("runs")["run"] == [1, 2]

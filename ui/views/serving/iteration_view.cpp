@@ -15,9 +15,10 @@ namespace {
 constexpr double kMissedPixels = 4;
 constexpr QMargins kLeastMargins(15, 3, 15, 2); // px around a strip, beside its axes
 constexpr QSize kLeastPanel(50, 44);            // px; all strips stand in a window of 1024 x 700
-constexpr QSize kLowPanel(50, 24);              // px; in a low view
-constexpr int kLegendLines = 2, kLowLines = 1;  // at most: a low view needs its height
-constexpr int kRowSpacing = 2;                  // px; a legend belongs to the strip below it
+constexpr QSize kLowPanel(50, 20);              // px; in a low view: all strips stand in a window of 960 x 600
+constexpr QMargins kLowMargins(15, 1, 15, 0);
+constexpr int kLegendLines = 2, kLowLines = 1; // at most: a low view needs its height
+constexpr int kRowSpacing = 2;                 // px; a legend belongs to the strip below it
 
 double middleOf(const IterationRow& row) { return double(row.startNs) + double(row.durationNs) / 2; }
 
@@ -52,7 +53,10 @@ void IterationView::setLow(bool low) {
     if (low == low_) return;
     low_ = low;
     for (LegendStrip* legend : legends_) legend->setMostLines(low ? kLowLines : kLegendLines);
-    for (QCPAxisRect* panel : canvas().panels()) panel->setMinimumSize(low ? kLowPanel : kLeastPanel);
+    for (QCPAxisRect* panel : canvas().panels()) {
+        panel->setMinimumSize(low ? kLowPanel : kLeastPanel);
+        panel->setMinimumMargins(low ? kLowMargins : kLeastMargins);
+    }
     replot();
     canvas().updateGeometry();
 }

@@ -2,6 +2,7 @@
 
 #include "ui/frame/units.h"
 #include "ui/views/serving/serving_strip.h"
+#include "ui/views/serving/token_explanation.h"
 
 #include <utility>
 
@@ -22,9 +23,8 @@ void MembersTable::setMembers(std::vector<MemberRow> members) {
     std::vector<QStringList> rows;
     for (const MemberRow& member : members_) {
         const QString did =
-            member.prefill
-                ? tr("read %1, layers %2–%3").arg(formatCount(member.tokens)).arg(member.layerFrom).arg(member.layerTo)
-                : tr("decoded");
+            member.prefill ? tr("read %1, %2").arg(formatCount(member.tokens), layersText(member, QStringLiteral("–")))
+                           : tr("decoded");
         rows.push_back({formatCount(member.request), did, member.prefill ? QString() : formatCount(member.misses),
                         member.prefill ? QString() : servingBytes(double(member.h2dBytes)),
                         servingBytes(double(member.workingSetBytes))});

@@ -27,8 +27,9 @@ namespace {
 
 constexpr double kLanesShare = 2;  // of the height, beside that of another strip
 constexpr int kLinesInLowView = 2; // of the text above the strips
-constexpr int kRoomForTable = 430; // pixels of height from which a view has room for the table
-constexpr int kRoomForAll = 540;   // pixels of height from which strips have two lines of legend and their least height
+constexpr int kRoomForLines = 440; // pixels of height from which a low view has two lines of text above the strips
+constexpr int kRoomForAll =
+    540; // pixels of height from which the table, two lines of legend and higher strips have room
 constexpr std::array<int, 6> kWindowSeconds{0,  1,  5,
                                             20, 60, 300}; // seconds that latencies are taken over; 0: by the run
 enum ServingPanel { Lanes, Latency, Iterations, Memory, Shares };
@@ -91,8 +92,9 @@ protected:
     void chose() override;
     void resizeEvent(QResizeEvent* event) override {
         IterationView::resizeEvent(event);
-        setLow(heightInSight(*this) < kRoomForAll);
-        if (chosen_ != nullptr) chosen_->fit(*this, kLinesInLowView);
+        const int room = heightInSight(*this);
+        setLow(room < kRoomForAll);
+        if (chosen_ != nullptr) chosen_->fit(*this, room < kRoomForLines ? 1 : kLinesInLowView);
         showMembers();
     }
     QString note() const override;
@@ -105,8 +107,7 @@ private:
     /// The table is left out where the view is low.
     void showMembers() {
         if (!members_) return;
-        members_->setVisible(chosenIteration() && !members_->members().empty() &&
-                             heightInSight(*this) >= kRoomForTable);
+        members_->setVisible(chosenIteration() && !members_->members().empty() && heightInSight(*this) >= kRoomForAll);
         members_->fit(size());
     }
 

@@ -50,6 +50,12 @@ Spent spentBetween(const ServingData& data, std::int64_t request, double from, d
 
 } // namespace
 
+QString layersText(const MemberRow& member, const QString& between) {
+    const std::int64_t last = member.layerTo - 1; // layerTo is the first one that was not read any more
+    return last <= member.layerFrom ? View::tr("layer %1").arg(member.layerFrom)
+                                    : View::tr("layers %1").arg(member.layerFrom) + between + QString::number(last);
+}
+
 QString describeIteration(const IterationRow& iteration, const std::vector<MemberRow>& members) {
     QStringList parts;
     for (const MemberRow& member : members) {
@@ -57,10 +63,9 @@ QString describeIteration(const IterationRow& iteration, const std::vector<Membe
             parts << View::tr("and %1 more").arg(formatCount(std::int64_t(members.size()) - kMembersNamed));
             break;
         }
-        parts << (member.prefill ? View::tr("request %1 read %2 tokens in layers %3 to %4")
-                                       .arg(formatCount(member.request), formatCount(member.tokens))
-                                       .arg(member.layerFrom)
-                                       .arg(member.layerTo)
+        parts << (member.prefill ? View::tr("request %1 read %2 tokens in %3")
+                                       .arg(formatCount(member.request), formatCount(member.tokens),
+                                            layersText(member, View::tr(" to ")))
                                  : (member.misses == 1 ? View::tr("request %1 decoded (%2 miss, %3)")
                                                        : View::tr("request %1 decoded (%2 misses, %3)"))
                                        .arg(formatCount(member.request), formatCount(member.misses),

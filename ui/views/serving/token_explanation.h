@@ -7,6 +7,8 @@
 
 namespace kvscope::ui {
 
+/// The layers in which a prompt was read: "layer 3", "layers 0 to 7".
+QString layersText(const MemberRow& member, const QString& between);
 /// Which requests an iteration served, and what bound its plan. members: of this iteration.
 QString describeIteration(const IterationRow& iteration, const std::vector<MemberRow>& members);
 /// Where the time before a request's token of this iteration went: to pauses of its own, and to what the iterations

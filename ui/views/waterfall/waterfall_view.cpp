@@ -138,6 +138,14 @@ protected:
                                    "the spans that it is made of.")))
             return;
         const RunRow& row = run()->row;
+        if (row.serves()) {
+            showEmpty(tr("A server's steps have no waterfall"),
+                      tr("The waterfall sets a step against the best that the device allows for one batch. Every "
+                         "iteration of a server has other requests. The view Serving shows what its iterations took "
+                         "and what bound them."),
+                      {showView("serving"), showView("insights")});
+            return;
+        }
         if (!row.knows.has(Known::StepTimes) ||
             (!row.knows.has(Known::StageTimes) && !brokenText(workspace(), run()->key).isEmpty())) {
             showEmpty(tr("The times of the steps are not known"),
@@ -357,9 +365,11 @@ private:
                             .arg(formatCount(std::llround(then)), formatValue(Unit::Percent, 100 * (then / now - 1)));
         }
         if (bar.most.step >= 0)
-            text += bar.most.layer >= 0 ? tr(" Most of it in one place: step %1, layer %2.")
-                                              .arg(formatCount(bar.most.step), formatCount(bar.most.layer))
-                                        : tr(" Most of it at once: step %1.").arg(formatCount(bar.most.step));
+            text += bar.most.layer >= 0 ? tr(" It took longest in step %1, layer %2: %3.")
+                                              .arg(formatCount(bar.most.step), formatCount(bar.most.layer),
+                                                   time(double(bar.most.durationNs)))
+                                        : tr(" It took longest in step %1: %2.")
+                                              .arg(formatCount(bar.most.step), time(double(bar.most.durationNs)));
         return text;
     }
 
