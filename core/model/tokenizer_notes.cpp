@@ -97,6 +97,10 @@ std::vector<std::string> tokenizerNotes(const fs::path& folder, const Tokenizer&
     const Json config = parseJson(textOfFile(stated));
     noteEdges(folder, tokenizer, config, notes);
     noteMissing(tokenizer, config, notes);
+    if (member(config, "split_special_tokens") == true)
+        notes.emplace_back(
+            "tokenizer_config.json has split_special_tokens, by which transformers reads a special token "
+            "that a text has as ordinary text: nothing here does");
     return notes;
 }
 

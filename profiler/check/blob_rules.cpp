@@ -30,12 +30,14 @@ struct Before {
 
 /// The length of each sequence, by its number: the first position behind its last token in the trace, or behind its
 /// prompt and the canvas, whichever is larger. A denoising run has its whole canvas before the trace has tokens of it.
+/// Prompts that are read in pieces may be in the trace in part, so that only tokens tell then.
 std::unordered_map<std::int64_t, std::int64_t> lengths(Connection& connection, int runId) {
     std::unordered_map<std::int64_t, std::int64_t> result;
     Statement ends(connection, fmt::format("SELECT (id >> 10) & 1023, max(position) + 1 FROM token WHERE {0} GROUP BY 1"
                                            " UNION ALL SELECT (id >> 45) & 1023, (max(id) & 0x1FFFFFFFFFFF) + 1 +"
                                            " coalesce((SELECT CAST(value AS INTEGER) FROM run_meta WHERE run_id = ?1"
-                                           " AND key = 'denoising_canvas'), 0) FROM prompt WHERE {1} GROUP BY 1",
+                                           " AND key = 'denoising_canvas'), 0) FROM prompt WHERE {1} AND NOT EXISTS"
+                                           " (SELECT 1 FROM prompt_piece WHERE {0}) GROUP BY 1",
                                            kTokens, kSelections));
     ends.bindAll(runId);
     while (ends.step()) {

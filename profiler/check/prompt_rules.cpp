@@ -50,16 +50,6 @@ std::span<const SqlRule> pieceRules() {
                      " layer_step l JOIN selection c ON c.id BETWEEN (l.id << 20) | (p.id & 0xFFC00) AND (l.id << 20) |"
                      " (p.id & 0xFFC00) | 1023 WHERE l.id BETWEEN (p.id >> 20) << 10 AND ((p.id >> 20) << 10) | 1023)",
                      kTokens)},
-        {"piece-prompt", "a sequence whose prompt tokens are in the trace begins one prompt", Concern::Tokens,
-         Needs::Nothing, "prompt_piece", Form::None,
-         fmt::format(
-             "SELECT NULL, 'sequence ' || sequence || ' begins ' || prompts FROM (SELECT (id >> 10) & 1023 AS"
-             " sequence, sum(begins = 1) + EXISTS (SELECT 1 FROM step WHERE id = ?1 << 25 AND phase = 0 AND NOT"
-             " EXISTS (SELECT 1 FROM prompt_piece WHERE id BETWEEN ?1 << 45 AND (?1 << 45) | 0xFFFFF)) AS prompts"
-             " FROM prompt_piece WHERE {} GROUP BY 1) b WHERE prompts > 1 AND EXISTS (SELECT 1 FROM prompt p WHERE "
-             "p.id BETWEEN (?1 << 55) + (b.sequence << 45) AND"
-             " (?1 << 55) + (b.sequence << 45) + 0x1FFFFFFFFFFF)",
-             kTokens)},
     };
     return rules;
 }

@@ -42,12 +42,6 @@ std::string tokensOfPrompts() {
                        kTokens);
 }
 
-/// SQL: 1 where step 0 has read a prompt of every sequence as a whole, else 0.
-std::string wholePrompts() {
-    return "EXISTS (SELECT 1 FROM step WHERE id = ?1 << 25 AND phase = 0 AND NOT EXISTS (SELECT 1 FROM prompt_piece"
-           " WHERE id BETWEEN ?1 << 45 AND (?1 << 45) | 0xFFFFF))";
-}
-
 /// SQL for the tokens of a KV block. The units that are selected may be smaller.
 std::string blockTokens() { return fmt::format("coalesce({}, r.block_size)", metaNumber("kv_block_tokens")); }
 
@@ -112,14 +106,13 @@ std::span<const SqlRule> tokenRules() {
         {"token-positions",
          "a sequence's tokens follow each other, the first one behind the prompt, in a run that dropped no step",
          Concern::Tokens, Needs::Nothing, "token", Form::Token,
-         fmt::format(
-             "SELECT id, 'position is ' || position || ', expected is ' || expected FROM (SELECT id, position,"
-             " coalesce(before + 1, CASE WHEN prompt + {} <= 1 THEN (SELECT (max(p.id) & 0x1FFFFFFFFFFF) + 1 FROM"
-             " prompt p WHERE p.id BETWEEN (?1 << 55) + (sequence << 45) AND (?1 << 55) + (sequence << 45) +"
-             " 0x1FFFFFFFFFFF) END) AS expected FROM (SELECT id, position, sequence, prompt, lag(position) OVER"
-             " (PARTITION BY sequence, prompt ORDER BY id) AS before FROM {})) WHERE position <> expected AND"
-             " {} = 0",
-             wholePrompts(), tokensOfPrompts(), kDropped)},
+         fmt::format("SELECT id, 'position is ' || position || ', expected is ' || expected FROM (SELECT id, position,"
+                     " coalesce(before + 1, CASE WHEN prompt = 0 THEN (SELECT (max(p.id) & 0x1FFFFFFFFFFF) + 1 FROM"
+                     " prompt p WHERE p.id BETWEEN (?1 << 55) + (sequence << 45) AND (?1 << 55) + (sequence << 45) +"
+                     " 0x1FFFFFFFFFFF) END) AS expected FROM (SELECT id, position, sequence, prompt, lag(position) OVER"
+                     " (PARTITION BY sequence, prompt ORDER BY id) AS before FROM {})) WHERE position <> expected AND"
+                     " {} = 0",
+                     tokensOfPrompts(), kDropped)},
         {"step-token-rows", "a decode step feeds as many tokens as it makes, or more in another engine than KVScope's",
          Concern::Tokens, Needs::Nothing, "token", Form::Step,
          fmt::format("SELECT id, 'tokens is ' || tokens || ', its rows are ' || made FROM (SELECT id, tokens, (SELECT"

@@ -274,6 +274,7 @@ std::vector<TokenRow> TraceReader::prompt(int runId, int sequence, int firstPosi
 std::string TraceReader::blockText(int runId, int sequence, int block) const {
     const auto run = this->run(runId);
     if (!run || sequence < 0 || sequence >= trace::kMaxSequences || block < 0 || run->blockSize <= 0) return {};
+    if (run->prompts.severalPrompts(sequence)) return {}; // of which of them is not said
     const std::int64_t first = std::int64_t(block) * run->blockSize, last = first + run->blockSize - 1;
     if (last > std::numeric_limits<int>::max()) return {};
     std::string bytes;

@@ -415,9 +415,10 @@ std::string heatmap(const RunData& run, std::size_t index) {
         data["columns"] = (last - first) / perColumn + 1;
         data["rows"] = means.rowNames;
         const bool share = info.metric == Metric::Locality || info.metric == Metric::HitRate;
-        const std::string title = info.metric == Metric::ExposedTime
-                                      ? std::string(info.title) + " (" + run.row.timing.text() + ")"
-                                      : info.title;
+        const std::string title =
+            info.metric == Metric::ExposedTime
+                ? std::string(info.title) + " (" + withDirectionsShown(run.row.timing.text()) + ")"
+                : info.title;
         data["metrics"].push_back({{"title", title},
                                    {"help", info.help},
                                    {"unit", *info.unit ? info.unit : "ratio"},

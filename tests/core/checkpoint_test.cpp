@@ -396,16 +396,18 @@ TEST_F(Checkpoint, NotesWhatItsTokenizerConfigSaysOtherwise) {
         write(file("tokenizer_config.json"), text);
         return Model::load(folder_.path().string())->notes();
     };
-    for (const char* text :
-         {"{}", R"({"add_bos_token": true, "add_eos_token": false, "bos_token": "<s>", "eos_token": "</s>"})",
-          R"({"bos_token": {"content": "<s>"}, "unk_token": "<unk>", "pad_token": null, "model_max_length": 4})",
-          R"({"added_tokens_decoder": {"1": {"content": "<s>", "special": true}}, "extra_special_tokens": {}})",
-          R"({"add_bos_token": true})"})
+    for (
+        const char* text :
+        {"{}", R"({"add_bos_token": true, "add_eos_token": false, "bos_token": "<s>", "eos_token": "</s>"})",
+         R"({"bos_token": {"content": "<s>"}, "unk_token": "<unk>", "pad_token": null, "split_special_tokens": false})",
+         R"({"added_tokens_decoder": {"1": {"content": "<s>", "special": true}}, "extra_special_tokens": {}})",
+         R"({"add_bos_token": true})"})
         EXPECT_THAT(notesWith(text), testing::IsEmpty()) << text;
     for (const auto& [text, named] :
          {std::pair(R"({"add_bos_token": false})", "(add_bos_token: false) and the post-processor"),
           std::pair(R"({"add_eos_token": true, "eos_token": "</s>"})", "add_eos_token: true"),
           std::pair(R"({"pad_token": "<pad>"})", ": <pad>; transformers"),
+          std::pair(R"({"split_special_tokens": true})", "split_special_tokens"),
           std::pair(R"({"image_token": {"content": "<image>"}})", "<image>"),
           std::pair(R"({"extra_special_tokens": ["<a>", {"content": "<b>"}]})", "<a>, <b>"),
           std::pair(R"({"extra_special_tokens": {"x_token": "<x>"}})", "<x>"),

@@ -491,20 +491,20 @@ TEST_F(Check, FindsEveryEditOfAServingRun) {
 // Steps 1 and 2 of the good run read another prompt for sequence 1, which selects there all the same.
 TEST_F(Check, FindsEveryEditOfPiecesOfPrompts) {
     change("DELETE FROM prompt; DELETE FROM token WHERE (id >> 10) & 1023 = 1 AND (id >> 20) & 0x1FFFFFF > 0;"
-           "INSERT INTO prompt_piece VALUES (((1 << 25) | 1) << 20 | 1 << 10, 1, 0, 100),"
-           " (((1 << 25) | 2) << 20 | 1 << 10, 0, 100, 101);"
+           "INSERT INTO prompt_piece VALUES ((((1 << 25) | 1) << 20) | (1 << 10), 1, 0, 100),"
+           " ((((1 << 25) | 2) << 20) | (1 << 10), 0, 100, 101);"
            "DELETE FROM oracle WHERE (id >> 10) & 1023 = 1 AND (id >> 30) & 0x1FFFFFF IN (1, 2)");
     const std::pair<const char*, const char*> edits[] = {
         {"INSERT INTO prompt_piece VALUES ((9 << 45) | 12345, 1, 0, 5)", "piece-run"},
         {"INSERT INTO prompt_piece VALUES (((1 << 25) | 900) << 20, 1, 0, 5)", "piece-step"},
-        {"UPDATE prompt_piece SET id = id | 7 << 10", "piece-sequence"},
+        {"UPDATE prompt_piece SET id = id | (7 << 10)", "piece-sequence"},
         {"UPDATE prompt_piece SET id = id | 1", "piece-sequence"},
         {"UPDATE prompt_piece SET begins = 2", "piece-numbers"},
         {"UPDATE prompt_piece SET first = -1", "piece-numbers"},
         {"UPDATE prompt_piece SET tokens = 0", "piece-numbers"},
         {"UPDATE prompt_piece SET tokens = 100000", "piece-tokens"},
         {"UPDATE prompt_piece SET first = 20 WHERE begins = 0", "piece-order"},
-        {"INSERT INTO token VALUES (((1 << 25) | 3) << 20 | 1 << 10, 150, 1, 'a', NULL)", "piece-token"},
+        {"INSERT INTO token VALUES ((((1 << 25) | 3) << 20) | (1 << 10), 150, 1, 'a', NULL)", "piece-token"},
         {"UPDATE step SET tokens = tokens", "piece-selects"},
     };
     expectBroken(edits);

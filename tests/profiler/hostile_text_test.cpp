@@ -4,7 +4,9 @@
 #include "profiler/report/report.h"
 #include "tests/profiler/markup.h"
 #include "tests/profiler/sql_rows.h"
+#include "tests/profiler/synthetic_denoise.h"
 #include "tests/profiler/synthetic_run.h"
+#include "tests/profiler/synthetic_serving.h"
 #include "tests/profiler/temporary_folder.h"
 
 #include <fstream>
@@ -24,11 +26,7 @@ protected:
         synthetic::RunShape shape;
         shape.method = "nosa";
         synthetic::recordFile(file, shape);
-        // Markup, quotes, separators, controls, C1, a direction mark, half an emoji's escape, an entity, a formula.
-        change("CREATE TABLE words AS SELECT '=R&D\"''<script>alert(1)</script><img src=x onerror=alert(2)>,;' || "
-               "char(10) ||"
-               " char(13) || char(9) || char(27) || '[2J' || char(1) || char(127) || char(0x9b) || char(0x202e) ||"
-               " char(0xfffe) || char(0xffff) || ']]>--></style>{{}}%s%n\\u0000\\' AS w");
+        makeWords();
         change("UPDATE run SET name=(SELECT w FROM words), model=(SELECT w FROM words), device=(SELECT w FROM words),"
                " link=(SELECT w FROM words), status_message=(SELECT w FROM words), created_utc=(SELECT w FROM words),"
                " backend=(SELECT w FROM words), params_json=json_object((SELECT w FROM words), (SELECT w FROM words));"
@@ -43,6 +41,29 @@ protected:
                " (9002, 902, (SELECT '{' || w FROM words));"
                "INSERT INTO counter VALUES (1, 1, 901, 0, 10, 5); INSERT INTO gauge VALUES (1, 1, 901, 7, 0.5);"
                "INSERT INTO flow VALUES (1, 1, 9001, 9002); INSERT INTO note SELECT 1, 1, 5, 6, w, w FROM words;");
+    }
+    /// A table with one text: everything that some format or terminal could take for more than text.
+    void makeWords() const {
+        // Markup, quotes, separators, controls, C1, a direction mark, half an emoji's escape, an entity, a formula.
+        change("CREATE TABLE words AS SELECT '=R&D\"''<script>alert(1)</script><img src=x onerror=alert(2)>,;' || "
+               "char(10) ||"
+               " char(13) || char(9) || char(27) || '[2J' || char(1) || char(127) || char(0x9b) || char(0x202e) ||"
+               " char(0xfffe) || char(0xffff) || ']]>--></style>{{}}%s%n\\u0000\\' AS w");
+    }
+    /// The same text in every field of a served or denoised run that holds words.
+    void makeWordsOfRows() const {
+        makeWords();
+        change("UPDATE run SET name=(SELECT w FROM words); UPDATE run SET model=name, method=name, device=name,"
+               " link=name, status_message=name, timing=name;"
+               "UPDATE text SET value=(SELECT w FROM words) || id;"
+               "UPDATE request SET class=(SELECT w FROM words), reason=(SELECT w FROM words);"
+               "UPDATE request SET status=(SELECT w FROM words) WHERE id & 3 = 1;"
+               "UPDATE request_span SET state=(SELECT w FROM words) WHERE id & 3 = 1;"
+               "UPDATE iteration SET limited_by=(SELECT w FROM words) WHERE id & 3 = 1;"
+               "UPDATE row_event SET kind=(SELECT w FROM words) WHERE id & 3 = 1;"
+               "INSERT OR REPLACE INTO run_meta SELECT run_id, w, w FROM run, words;"
+               "INSERT OR REPLACE INTO run_meta SELECT run_id, 'serving', w FROM run, words;"
+               "INSERT OR REPLACE INTO run_meta SELECT run_id, 'group', w FROM run, words");
     }
     void change(const std::string& sql) const { test::sql(file, sql, SQLITE_OPEN_READWRITE); }
     std::string exported(ExportTable table, ExportFormat format, const ExportOptions& options = {}) const {
@@ -131,7 +152,46 @@ TEST_F(HostileText, TheTimelineStaysJson) {
     EXPECT_GT(document.at("traceEvents").size(), 100u);
 }
 
+TEST_F(HostileText, ServedAndDenoisedRunsStayTablesAndPages) {
+    for (const bool served : {true, false}) {
+        std::filesystem::remove(file);
+        if (served)
+            synthetic::recordServing(file, 12, true, RunStatus::Finished, true, synthetic::kServerFacts);
+        else
+            synthetic::recordDenoising(file, {});
+        makeWordsOfRows();
+        const std::string words = test::value(file, "SELECT w FROM words");
+        for (std::size_t i = 0; i < exportTableNames().size(); ++i) {
+            const auto table = ExportTable(i);
+            const auto rows = records(exported(table, ExportFormat::Csv));
+            ASSERT_FALSE(rows.empty()) << exportTableNames()[i];
+            bool found = false;
+            for (const auto& row : rows) {
+                ASSERT_EQ(row.size(), rows.front().size()) << exportTableNames()[i];
+                for (const std::string& field : row) found = found || field == words;
+            }
+            std::istringstream lines(exported(table, ExportFormat::Jsonl));
+            for (std::string line; std::getline(lines, line);)
+                ASSERT_TRUE(nlohmann::json::accept(line)) << exportTableNames()[i] << ": " << line;
+            if (served && (table == ExportTable::Requests || table == ExportTable::Iterations)) {
+                EXPECT_TRUE(found) << exportTableNames()[i] << ": the text arrives as it is";
+            }
+        }
+        std::ostringstream timeline;
+        exportChromeTrace(file, timeline);
+        EXPECT_TRUE(nlohmann::json::accept(timeline.str()));
+        const std::string page = reports::html(reports::makeReport({file, file}), {});
+        const test::Markup markup = test::parseMarkup(page);
+        EXPECT_EQ(markup.error, "");
+        EXPECT_EQ(markup.elements.count("img"), 0u);
+        EXPECT_EQ(markup.attributes.count("onerror"), 0u);
+        EXPECT_THAT(page, Not(HasSubstr("<script>")));
+        EXPECT_THAT(page, Not(HasSubstr("\u202e"))) << "it would turn round the page's own words";
+    }
+}
+
 TEST_F(HostileText, TheReportIsAPageThatRunsNothingOfTheTraces) {
+    change("UPDATE run SET timing=(SELECT w FROM words)");
     const reports::Report report = reports::makeReport({file, file});
     const std::string page = reports::html(report, {});
     const test::Markup markup = test::parseMarkup(page);

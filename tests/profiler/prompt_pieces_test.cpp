@@ -82,6 +82,9 @@ TEST_F(PromptPieces, AreToldByTheReader) {
     EXPECT_EQ(prompts.decodeBefore(3), -1);
     EXPECT_FALSE(prompts.severalPrompts(0));
     EXPECT_TRUE(prompts.severalPrompts(1));
+    EXPECT_EQ(reader.blockText(1, 0, 0), std::string(16, 'p'));
+    EXPECT_EQ(reader.blockText(1, 0, 5), "pppp" + std::string(9, 't')) << "the prompt's end and the tokens behind it";
+    EXPECT_EQ(reader.blockText(1, 1, 2), "") << "of which of its prompts?";
     EXPECT_EQ(prompts.promptAt(1, 8), 0);
     EXPECT_EQ(prompts.promptAt(1, 9), 1);
     EXPECT_EQ(prompts.promptAt(0, 11), 0);
@@ -302,7 +305,8 @@ TEST_F(PromptPieces, EveryEditByHandIsFound) {
         {"UPDATE step SET phase = 7 WHERE id & 0x1FFFFFF = 4", "step-phase"},
         {"UPDATE selection SET kept = 1 WHERE id >> 30 & 0x1FFFFFF = 10 AND id >> 10 & 1023 = 1", "blob-kept"},
         {"UPDATE selection SET kept = 0 WHERE id >> 30 & 0x1FFFFFF = 10 AND id >> 10 & 1023 = 0", "blob-kept"},
-        {"UPDATE token SET position = 86 WHERE id >> 20 & 0x1FFFFFF = 2", "token-positions"},
+        {"UPDATE token SET position = 83 WHERE id >> 20 & 0x1FFFFFF = 2", "piece-token"},
+        {"UPDATE token SET position = position + 1 WHERE id >> 20 & 0x1FFFFFF > 7", "token-positions"},
         {"UPDATE token SET position = 80 WHERE id >> 20 & 0x1FFFFFF = 4", "token-order"},
     };
     for (const auto& [edit, rule] : edits) {

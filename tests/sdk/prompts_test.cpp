@@ -69,7 +69,9 @@ TEST_F(SdkPrompts, APromptInThreeStepsAndAnotherBesideDecodingMakeAGoodTrace) {
     commit(step);
     step = beginStep(run, KVTRACE_MIXED, KVTRACE_NOW, 1 + 17);
     decode(step, 0, 51, {0, 2, 3});
-    prompt(step, pieceOf(1, 0, 17, true));
+    piece = pieceOf(1, 0, 17, true);
+    piece.ids = ids.data();
+    prompt(step, piece);
     tokenAt(step, 1, 17);
     commit(step);
     step = beginStep(run, KVTRACE_DECODE, KVTRACE_NOW, 2);
@@ -77,7 +79,9 @@ TEST_F(SdkPrompts, APromptInThreeStepsAndAnotherBesideDecodingMakeAGoodTrace) {
     decode(step, 1, 17, {0, 1});
     commit(step);
     step = beginStep(run, KVTRACE_PROMPT, KVTRACE_NOW, 8); // another request in the second row, behind a cached prefix
-    prompt(step, pieceOf(1, 32, 8, true));
+    piece = pieceOf(1, 32, 8, true);
+    piece.ids = ids.data();
+    prompt(step, piece);
     tokenAt(step, 1, 40);
     commit(step);
     step = beginStep(run, KVTRACE_DECODE, KVTRACE_NOW, 2);
@@ -95,7 +99,7 @@ TEST_F(SdkPrompts, APromptInThreeStepsAndAnotherBesideDecodingMakeAGoodTrace) {
     EXPECT_THAT(pieces["begins"].ints, ElementsAre(1, 0, 0, 1, 1));
     EXPECT_THAT(pieces["first"].ints, ElementsAre(0, 24, 44, 0, 32));
     EXPECT_THAT(pieces["tokens"].ints, ElementsAre(24, 20, 6, 17, 8));
-    EXPECT_EQ(read(file, "prompts")["position"].ints.size(), 44u) << "of the pieces with ids";
+    EXPECT_EQ(read(file, "prompts")["position"].ints.size(), 44u + 17u) << "of the first prompts, as far as known";
     // Of layer 0: what was kept since the step before that decodes; nothing is behind another prompt.
     std::vector<std::string> kept;
     for (std::size_t i = 0; i < selections["step"].ints.size(); ++i)
