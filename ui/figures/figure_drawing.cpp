@@ -25,7 +25,7 @@ namespace {
 
 // All lengths are whole numbers of dots at this resolution.
 constexpr int kDotsPerInch = 600;
-constexpr double kDotsPerMillimetre = kDotsPerInch / 25.4; // dots per millimetre
+constexpr double kDot = kDotsPerInch / 25.4; // dots per millimetre
 constexpr double kPoint = kDotsPerInch / 72.0;
 
 int dots(double points) { return std::max(1, int(std::lround(points * kPoint))); }
@@ -102,11 +102,10 @@ public:
         plot_.setAutoAddPlottableToLegend(false);
         plot_.plotLayout()->setRowSpacing(dots(5));
         plot_.setFont(face());
-        width_ = int(std::lround(millimetres.width() * kDotsPerMillimetre));
+        width_ = int(std::lround(millimetres.width() * kDot));
         addLegend();
         for (const FigurePanel& panel : data.panels) addPanel(panel);
-        height_ =
-            millimetres.height() > 0 ? int(std::lround(millimetres.height() * kDotsPerMillimetre)) : naturalHeight();
+        height_ = millimetres.height() > 0 ? int(std::lround(millimetres.height() * kDot)) : naturalHeight();
     }
     QSize size() const { return {width_, height_}; }
     void paint(QCPPainter& painter) {

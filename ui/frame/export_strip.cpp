@@ -16,8 +16,8 @@
 namespace kvscope::ui {
 
 namespace {
-constexpr int kWorkPatienceMs = 300, kLeaveMs = 5000;
-constexpr int kStripEdge = 12, kStripWidth = 460; // pixels
+constexpr int kPatienceMs = 300, kLeaveMs = 5000;
+constexpr int kEdge = 12, kWidth = 460; // pixels
 } // namespace
 
 ExportStrip::ExportStrip(QWidget* parent) : QFrame(parent) {
@@ -41,7 +41,7 @@ ExportStrip::ExportStrip(QWidget* parent) : QFrame(parent) {
     patience_ = new QTimer(this);
     leave_ = new QTimer(this);
     for (QTimer* timer : {patience_, leave_}) timer->setSingleShot(true);
-    patience_->setInterval(kWorkPatienceMs);
+    patience_->setInterval(kPatienceMs);
     leave_->setInterval(kLeaveMs);
     connect(patience_, &QTimer::timeout, this, [this] {
         place();
@@ -112,9 +112,9 @@ void ExportStrip::say(const QString& text, bool running) {
 
 void ExportStrip::place() {
     const QWidget* view = parentWidget();
-    const int width = std::min(kStripWidth, view->width() - 2 * kStripEdge);
+    const int width = std::min(kWidth, view->width() - 2 * kEdge);
     const int height = std::max(sizeHint().height(), layout()->heightForWidth(width));
-    setGeometry(view->width() - width - kStripEdge, view->height() - height - kStripEdge, width, height);
+    setGeometry(view->width() - width - kEdge, view->height() - height - kEdge, width, height);
     raise();
 }
 

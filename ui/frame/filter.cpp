@@ -12,9 +12,7 @@ namespace {
 
 constexpr int kEnd = std::numeric_limits<int>::max();
 
-struct FilterWords { // the words of this file, in the context that translators see
-    static QString tr(const char* text) { return QCoreApplication::translate("Filter", text); }
-};
+QString tr(const char* text) { return QCoreApplication::translate("Filter", text); }
 
 } // namespace
 
@@ -77,15 +75,14 @@ QString filterNote(const Filter& filter, int appliedParts) {
     const auto add = [&](FilterPart part, bool set, const QString& words) {
         if (set) (appliedParts & part ? applied : ignored) << words;
     };
-    add(FilterLayers, !filter.layers.all(), FilterWords::tr("layers %1").arg(filter.layers.text()));
-    add(FilterKvHeads, !filter.kvHeads.all(), FilterWords::tr("KV heads %1").arg(filter.kvHeads.text()));
-    add(FilterSteps, !filter.steps.all(), FilterWords::tr("steps %1").arg(filter.steps.text()));
-    add(FilterComponent, !filter.component.isEmpty(), FilterWords::tr("component %1").arg(filter.component));
-    add(FilterText, !filter.text.isEmpty(), FilterWords::tr("text “%1”").arg(filter.text));
+    add(FilterLayers, !filter.layers.all(), tr("layers %1").arg(filter.layers.text()));
+    add(FilterKvHeads, !filter.kvHeads.all(), tr("KV heads %1").arg(filter.kvHeads.text()));
+    add(FilterSteps, !filter.steps.all(), tr("steps %1").arg(filter.steps.text()));
+    add(FilterComponent, !filter.component.isEmpty(), tr("component %1").arg(filter.component));
+    add(FilterText, !filter.text.isEmpty(), tr("text “%1”").arg(filter.text));
     QStringList sentences;
-    if (!applied.isEmpty()) sentences << FilterWords::tr("Filtered: %1.").arg(applied.join(QStringLiteral(", ")));
-    if (!ignored.isEmpty())
-        sentences << FilterWords::tr("Not filtered here: %1.").arg(ignored.join(QStringLiteral(", ")));
+    if (!applied.isEmpty()) sentences << tr("Filtered: %1.").arg(applied.join(QStringLiteral(", ")));
+    if (!ignored.isEmpty()) sentences << tr("Not filtered here: %1.").arg(ignored.join(QStringLiteral(", ")));
     return sentences.join(QLatin1Char(' '));
 }
 

@@ -11,7 +11,7 @@ namespace kvscope::ui {
 namespace {
 constexpr int kLateMs = 3000;
 // About how many views follow at one refresh, and after how many refreshes every view has had a turn at the latest.
-constexpr unsigned kTurnsAtOnce = 2, kMostTurns = 4;
+constexpr unsigned kAtOnce = 2, kMostTurns = 4;
 
 std::vector<const QWidget*>& everybody() { // used on the GUI thread only
     static std::vector<const QWidget*> views;
@@ -43,7 +43,7 @@ void GrowthTurn::grew(bool ended) {
     ++refresh_; // each view began with another number
     const auto shown = unsigned(
         std::count_if(everybody().begin(), everybody().end(), [](const QWidget* view) { return inSight(*view); }));
-    const unsigned turns = std::clamp((shown + kTurnsAtOnce - 1) / kTurnsAtOnce, 1u, kMostTurns);
+    const unsigned turns = std::clamp((shown + kAtOnce - 1) / kAtOnce, 1u, kMostTurns);
     if (ended || refresh_ % turns == 0 || lookedAt()) {
         late_.stop();
         follow_();

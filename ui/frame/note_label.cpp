@@ -13,7 +13,7 @@
 namespace kvscope::ui {
 
 namespace {
-constexpr int kLowView = 620; // px; in a lower view the note is cut
+constexpr int kLow = 620; // px; in a lower view the note is cut
 } // namespace
 
 NoteLabel::NoteLabel(QWidget* parent) : QLabel(parent) {
@@ -32,7 +32,7 @@ void NoteLabel::fit(const QWidget& owner, int lines) {
         height = std::min(height, around->height());
         if (around->isWindow()) break;
     }
-    const int most = height < kLowView ? lines : 0;
+    const int most = height < kLow ? lines : 0;
     if (most == mostLines_) return;
     mostLines_ = most;
     updateGeometry();

@@ -9,9 +9,9 @@ namespace kvscope::ui {
 
 namespace {
 
-constexpr int kCurveSamples = 240;
+constexpr int kSamples = 240;
 
-QString translated(const char* source) { return QCoreApplication::translate("RooflineCurves", source); }
+QString text(const char* source) { return QCoreApplication::translate("RooflineCurves", source); }
 
 std::vector<double> samplesOf(RooflineAxis axis) {
     const auto [low, high] = rooflineRange(axis);
@@ -20,8 +20,8 @@ std::vector<double> samplesOf(RooflineAxis axis) {
         for (int batch = int(low); batch <= int(high); ++batch) x.push_back(batch);
         return x;
     }
-    for (int i = 0; i <= kCurveSamples; ++i) {
-        const double t = double(i) / kCurveSamples;
+    for (int i = 0; i <= kSamples; ++i) {
+        const double t = double(i) / kSamples;
         x.push_back(axis == RooflineAxis::Context ? std::round(low * std::pow(high / low, t)) : low + (high - low) * t);
     }
     return x;
@@ -96,20 +96,19 @@ std::vector<RooflineCurve> rooflineCurves(const RooflineChoice& choice) {
                                            Qt::DashDotDotLine};
         int i = 0;
         for (const int batch : rooflineBatches())
-            curves.push_back(curve(choice, translated("Batch %1").arg(batch), styles[i++ % 5], choice.method,
+            curves.push_back(curve(choice, text("Batch %1").arg(batch), styles[i++ % 5], choice.method,
                                    choice.method.dense ? Placement::Resident : Placement::OnDemand, batch));
         return curves;
     }
-    curves.push_back(
-        curve(choice, translated("Full attention"), Qt::SolidLine, full, Placement::Resident, choice.batch));
+    curves.push_back(curve(choice, text("Full attention"), Qt::SolidLine, full, Placement::Resident, choice.batch));
     if (choice.method.dense) return curves;
     const QString& method = choice.methodTitle;
-    curves.push_back(curve(choice, translated("%1, resident").arg(method), Qt::DashLine, choice.method,
-                           Placement::Resident, choice.batch));
-    curves.push_back(curve(choice, translated("%1, offloaded").arg(method), Qt::DashDotLine, choice.method,
+    curves.push_back(curve(choice, text("%1, resident").arg(method), Qt::DashLine, choice.method, Placement::Resident,
+                           choice.batch));
+    curves.push_back(curve(choice, text("%1, offloaded").arg(method), Qt::DashDotLine, choice.method,
                            Placement::OnDemand, choice.batch));
-    curves.push_back(curve(choice, translated("%1, lookahead").arg(method), Qt::DotLine, choice.method,
-                           Placement::Lookahead, choice.batch));
+    curves.push_back(curve(choice, text("%1, lookahead").arg(method), Qt::DotLine, choice.method, Placement::Lookahead,
+                           choice.batch));
     return curves;
 }
 

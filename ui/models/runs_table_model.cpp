@@ -113,7 +113,7 @@ QIcon colourDot(const QColor& colour) {
     return QIcon(dot);
 }
 
-QString onOneLine(const std::string& text) { return QString::fromStdString(text).simplified(); }
+QString inOneLine(const std::string& text) { return QString::fromStdString(text).simplified(); }
 
 } // namespace
 
@@ -311,13 +311,13 @@ QString RunsTableModel::text(const Row& row, int column) const {
     }
     switch (column) {
     case Run:
-        return run.name.empty() ? QFileInfo(row.run.key.path).fileName() : onOneLine(run.name);
+        return run.name.empty() ? QFileInfo(row.run.key.path).fileName() : inOneLine(run.name);
     case Mark:
         return row.place ? runLetter(*row.place) : QString();
     case Method:
-        return onOneLine(run.method);
+        return inOneLine(run.method);
     case Model:
-        return onOneLine(run.model);
+        return inOneLine(run.model);
     case Differs:
         return row.differs.simplified();
     case Answer:
@@ -326,11 +326,11 @@ QString RunsTableModel::text(const Row& row, int column) const {
         return row.labels.pinned ? QStringLiteral("★") : QString();
     case Tags: {
         QStringList tags;
-        for (const std::string& tag : row.labels.tags) tags << onOneLine(tag);
+        for (const std::string& tag : row.labels.tags) tags << inOneLine(tag);
         return tags.join(QStringLiteral(", "));
     }
     case Note:
-        return onOneLine(row.labels.note);
+        return inOneLine(row.labels.note);
     case Started: {
         const QString written = QString::fromStdString(run.createdUtc);
         const QDateTime created = QDateTime::fromString(written, Qt::ISODate);
@@ -338,7 +338,7 @@ QString RunsTableModel::text(const Row& row, int column) const {
                                  : written.simplified();
     }
     case Status:
-        return row.run.live ? inTable("live") : run.stale ? inTable("interrupted") : onOneLine(run.status.text());
+        return row.run.live ? inTable("live") : run.stale ? inTable("interrupted") : inOneLine(run.status.text());
     case File:
         return QFileInfo(row.run.key.path).fileName();
     default:

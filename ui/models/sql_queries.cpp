@@ -12,13 +12,11 @@ namespace kvscope::ui {
 
 namespace {
 
-struct QueryWords { // the words of this file, in the context that translators see
-    static QString tr(const char* text) { return QCoreApplication::translate("SqlQueries", text); }
-};
+QString tr(const char* text) { return QCoreApplication::translate("SqlQueries", text); }
 
 std::vector<SavedQuery> builtIn() {
     const auto query = [](const char* name, const char* sql) {
-        return SavedQuery{QueryWords::tr(name), QString::fromUtf8(sql), true};
+        return SavedQuery{tr(name), QString::fromUtf8(sql), true};
     };
     return {
         query("Step times, hits and bytes",
@@ -80,12 +78,12 @@ SqlQueries::SqlQueries(const QString& file)
 
 QString SqlQueries::save(const QString& name, const QString& sql) {
     const QString wanted = name.trimmed();
-    if (wanted.isEmpty()) return QueryWords::tr("A saved query needs a name.");
-    if (sql.trimmed().isEmpty()) return QueryWords::tr("There is no query to save.");
+    if (wanted.isEmpty()) return tr("A saved query needs a name.");
+    if (sql.trimmed().isEmpty()) return tr("There is no query to save.");
     const auto known =
         std::find_if(queries_.begin(), queries_.end(), [&](const SavedQuery& query) { return query.name == wanted; });
     if (known != queries_.end() && known->builtIn)
-        return QueryWords::tr("“%1” comes with the program: choose another name.").arg(wanted);
+        return tr("“%1” comes with the program: choose another name.").arg(wanted);
     if (known != queries_.end())
         known->sql = sql;
     else
@@ -117,7 +115,7 @@ QString SqlQueries::write() {
     settings.endArray();
     settings.sync();
     if (settings.status() != QSettings::NoError)
-        return QueryWords::tr("%1 could not be written; is its folder writable?").arg(file_);
+        return tr("%1 could not be written; is its folder writable?").arg(file_);
     return {};
 }
 

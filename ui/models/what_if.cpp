@@ -7,13 +7,11 @@
 namespace kvscope::ui {
 namespace {
 
-constexpr double kUnknownValue = std::numeric_limits<double>::quiet_NaN();
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr int kGridSizes = 12, kFewestGridSizes = 3;
 constexpr double kGridBytes = 256e6, kOtherBytes = 128e6; // memory for replays: at sizes of the grid, at others
 
-double ratioOf(std::int64_t part, std::int64_t whole) {
-    return whole > 0 ? double(part) / double(whole) : kUnknownValue;
-}
+double ratioOf(std::int64_t part, std::int64_t whole) { return whole > 0 ? double(part) / double(whole) : kNan; }
 
 std::int64_t between(std::int64_t a, std::int64_t b, double share) { return a + std::llround(double(b - a) * share); }
 
@@ -169,18 +167,18 @@ double WhatIf::missRatio(const std::string& policy, int size, const PoolScope& s
         if (known) return known->ratio(size);
     }
     const std::vector<MissPoint> points = replayedPoints(policy, scope);
-    if (points.empty()) return kUnknownValue;
+    if (points.empty()) return kNan;
     const auto above = std::lower_bound(points.begin(), points.end(), size,
                                         [](const MissPoint& point, int wanted) { return point.size < wanted; });
     if (above != points.end() && above->size == size) return above->ratio;
     if (estimated) *estimated = true;
-    if (above == points.begin() || above == points.end()) return kUnknownValue;
+    if (above == points.begin() || above == points.end()) return kNan;
     const MissPoint &low = *(above - 1), &high = *above;
     return low.ratio + (high.ratio - low.ratio) * double(size - low.size) / double(high.size - low.size);
 }
 
 double WhatIf::recordedMissRatio(const PoolScope& scope) const {
-    if (!hasRecordedCache()) return kUnknownValue;
+    if (!hasRecordedCache()) return kNan;
     std::int64_t hits = 0, misses = 0;
     for (const PoolTrace& pool : trace_->pools) {
         if (!scope.has(pool)) continue;

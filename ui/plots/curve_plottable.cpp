@@ -11,8 +11,8 @@
 namespace kvscope::ui {
 
 namespace {
-constexpr double kDotRadius = 2; // radius of a dot, in logical pixels
-constexpr double kSmooth = 3;    // device pixels per step from which the line is drawn antialiased
+constexpr double kDot = 2;    // radius of a dot, in logical pixels
+constexpr double kSmooth = 3; // device pixels per step from which the line is drawn antialiased
 } // namespace
 
 CurvePlottable::CurvePlottable(QCPAxis* steps, QCPAxis* values, const StepPyramid& data, int row)
@@ -60,7 +60,7 @@ void CurvePlottable::drawStretch(QCPPainter& painter, const QPolygonF& line, boo
     painter.setPen(mPen);
     painter.setBrush(mPen.color());
     for (const QPointF& point : line)
-        if (area.contains(point)) painter.drawEllipse(point, kDotRadius, kDotRadius);
+        if (area.contains(point)) painter.drawEllipse(point, kDot, kDot);
 }
 
 void CurvePlottable::draw(QCPPainter* painter) {

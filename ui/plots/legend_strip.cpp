@@ -9,12 +9,12 @@
 namespace kvscope::ui {
 
 namespace {
-constexpr int kBox = 12, kBoxGap = 6, kBetween = 18, kLegendLine = 20;
-constexpr int kTight = 10;         // px between swatches whose names are cut
-constexpr int kLinesShare = 20;    // percent of a plot's height that all lines may take
-constexpr int kFewestLines = 2;    // that a plot has room for, however low it is
-constexpr int kLeastNamePart = 24; // px; names are not cut shorter
-constexpr int kBeside = 48;        // px of a plot's width that the legend leaves free
+constexpr int kBox = 12, kGap = 6, kBetween = 18, kLine = 20;
+constexpr int kTight = 10;      // px between swatches whose names are cut
+constexpr int kLinesShare = 20; // percent of a plot's height that all lines may take
+constexpr int kFewestLines = 2; // that a plot has room for, however low it is
+constexpr int kLeastName = 24;  // px; names are not cut shorter
+constexpr int kBeside = 48;     // px of a plot's width that the legend leaves free
 } // namespace
 
 LegendStrip::LegendStrip(QCustomPlot* plot) : QCPLayoutElement(plot) {
@@ -34,7 +34,7 @@ void LegendStrip::applyTheme(const Theme& theme) {
     font_ = QApplication::font();
 }
 
-int LegendStrip::Layout::lines() const { return places.isEmpty() ? 0 : (places.last().bottom() + 1) / kLegendLine; }
+int LegendStrip::Layout::lines() const { return places.isEmpty() ? 0 : (places.last().bottom() + 1) / kLine; }
 
 /// longest: px that a name may take; 0: as much as it needs
 LegendStrip::Layout LegendStrip::arrange(int width, int longest) const {
@@ -44,12 +44,12 @@ LegendStrip::Layout LegendStrip::arrange(int width, int longest) const {
     int x = 0, y = 0;
     for (const Swatch& swatch : swatches_) {
         const int name = metrics.horizontalAdvance(swatch.text);
-        const int wide = kBox + kBoxGap + (longest > 0 ? std::min(name, longest) : name);
+        const int wide = kBox + kGap + (longest > 0 ? std::min(name, longest) : name);
         if (x > 0 && x + wide > width) {
             x = 0;
-            y += kLegendLine;
+            y += kLine;
         }
-        layout.places.append(QRect(x, y, wide, kLegendLine));
+        layout.places.append(QRect(x, y, wide, kLine));
         x += wide + (longest > 0 ? kTight : kBetween);
     }
     return layout;
@@ -58,14 +58,13 @@ LegendStrip::Layout LegendStrip::arrange(int width, int longest) const {
 /// The layout with the longest names that takes no more lines than it may.
 LegendStrip::Layout LegendStrip::fitted(QSize plot) const {
     const int width = std::max(60, plot.width() - kBeside);
-    const int most =
-        mostLines_ > 0 ? mostLines_ : std::max(kFewestLines, plot.height() * kLinesShare / (100 * kLegendLine));
+    const int most = mostLines_ > 0 ? mostLines_ : std::max(kFewestLines, plot.height() * kLinesShare / (100 * kLine));
     const QFontMetrics metrics(font_);
     int longest = 0;
     for (const Swatch& swatch : swatches_) longest = std::max(longest, metrics.horizontalAdvance(swatch.text));
-    const int room = width - kBox - kBoxGap; // of a name that is alone in its line
+    const int room = width - kBox - kGap; // of a name that is alone in its line
     Layout layout = arrange(width, longest > room ? room : 0);
-    for (longest = std::min(longest, room); longest > kLeastNamePart && layout.lines() > most; longest -= 4)
+    for (longest = std::min(longest, room); longest > kLeastName && layout.lines() > most; longest -= 4)
         layout = arrange(width, longest);
     return layout;
 }
@@ -83,7 +82,7 @@ void LegendStrip::update(UpdatePhase phase) {
     if (phase == upPreparation) {
         // The height depends on the width, and the width is that of the whole picture, which is known before the layout
         // runs.
-        const int height = fitted(mParentPlot->viewport().size()).lines() * kLegendLine;
+        const int height = fitted(mParentPlot->viewport().size()).lines() * kLine;
         setMinimumSize(10, height);
         setMaximumSize(QWIDGETSIZE_MAX, height);
     }
@@ -100,7 +99,7 @@ void LegendStrip::draw(QCPPainter* painter) {
     for (qsizetype i = 0; i < places.size(); ++i) {
         const Swatch& swatch = swatches_[i];
         const QRect place = places[i].translated(rect().topLeft());
-        const QRect box(place.left(), place.top() + (kLegendLine - kBox) / 2, kBox, kBox);
+        const QRect box(place.left(), place.top() + (kLine - kBox) / 2, kBox, kBox);
         if (swatch.mark == Swatch::Mark::Line || swatch.mark == Swatch::Mark::Dashes) {
             const bool dashes = swatch.mark == Swatch::Mark::Dashes;
             painter->setPen(dashes ? QPen(swatch.colour, 1, Qt::DashLine) : QPen(swatch.colour, 2));
@@ -147,7 +146,7 @@ void LegendStrip::draw(QCPPainter* painter) {
             painter->drawRect(box.adjusted(0, 0, -1, -1));
         }
         painter->setPen(text_);
-        painter->drawText(place.adjusted(kBox + kBoxGap, 0, 40, 0), Qt::AlignVCenter | Qt::AlignLeft | Qt::TextDontClip,
+        painter->drawText(place.adjusted(kBox + kGap, 0, 40, 0), Qt::AlignVCenter | Qt::AlignLeft | Qt::TextDontClip,
                           names[i]);
     }
 }

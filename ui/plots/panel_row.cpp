@@ -5,7 +5,7 @@
 namespace kvscope::ui {
 
 namespace {
-constexpr int kPanelSpacing = 14;
+constexpr int kSpacing = 14;
 }
 
 void PanelRow::add(QCPLayoutElement* element, double stretch, int least) {
@@ -48,7 +48,7 @@ void PanelRow::updateLayout() {
     const auto width = [&](const Cell& cell) {
         double all = 0;
         for (const Cell& each : placed) all += each.stretch;
-        return (rect().width() - kPanelSpacing * int(placed.size() - 1)) * cell.stretch / all;
+        return (rect().width() - kSpacing * int(placed.size() - 1)) * cell.stretch / all;
     };
     while (placed.size() > 1 &&
            std::any_of(placed.begin(), placed.end(), [&](const Cell& cell) { return width(cell) < cell.least; }))
@@ -58,7 +58,7 @@ void PanelRow::updateLayout() {
         cell.element->setVisible(true);
         const double wide = width(cell);
         cell.element->setOuterRect(QRect(int(x), rect().top(), int(wide), rect().height()));
-        x += wide + kPanelSpacing;
+        x += wide + kSpacing;
     }
 }
 

@@ -18,7 +18,7 @@ constexpr int kMostSequences = 256; // of a request; no session decodes more
 QString seedText(std::uint64_t seed) { return QString::number(seed); }
 std::uint64_t seedIn(const QJsonValue& value) { return value.toString().toULongLong(); }
 
-QString qText(const std::string& text) { return QString::fromStdString(text); }
+QString textOf(const std::string& text) { return QString::fromStdString(text); }
 std::string stringIn(const QJsonValue& value) { return value.toString().toStdString(); }
 
 QJsonObject sourceJson(const PromptSource& source) {
@@ -60,9 +60,9 @@ PromptSource sourceIn(const QJsonObject& json) {
 
 QJsonObject optionsJson(const SessionOptions& options) {
     QJsonArray settings;
-    for (const auto& [key, value] : options.settings) settings.append(QJsonArray{qText(key), qText(value)});
+    for (const auto& [key, value] : options.settings) settings.append(QJsonArray{textOf(key), textOf(value)});
     QJsonObject json{{"backend", int(options.backend)},
-                     {"method", qText(options.method)},
+                     {"method", textOf(options.method)},
                      {"settings", settings},
                      {"maxNewTokens", options.maxNewTokens},
                      {"stopAtEos", options.stopAtEos},
@@ -70,16 +70,16 @@ QJsonObject optionsJson(const SessionOptions& options) {
                      {"topP", options.sampling.topP},
                      {"topK", options.sampling.topK},
                      {"seed", seedText(options.sampling.seed)},
-                     {"cachePolicy", qText(options.cachePolicy)},
+                     {"cachePolicy", textOf(options.cachePolicy)},
                      {"offload", options.offload},
-                     {"link", qText(options.link.name)},
+                     {"link", textOf(options.link.name)},
                      {"linkGbps", options.link.gigabytesPerSecond},
                      {"linkLatencyUs", options.link.latencyUs},
                      {"oracle", options.oracle},
                      {"recordModelPath", options.recordModelPath}};
     if (options.deviceKvBlocks) json["deviceKvBlocks"] = qint64(*options.deviceKvBlocks);
     if (options.deviceKvBytes) json["deviceKvBytes"] = qint64(*options.deviceKvBytes);
-    if (options.kvType) json["kvType"] = qText(std::string(nameOf(*options.kvType)));
+    if (options.kvType) json["kvType"] = textOf(std::string(nameOf(*options.kvType)));
     return json;
 }
 

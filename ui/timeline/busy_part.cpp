@@ -16,13 +16,13 @@ constexpr std::uint32_t kSamples = 64; // of a row's others, and of all rows' to
 constexpr std::uint32_t kAllSamples = 20'000, kFewestSamples = 4;
 
 /// One span that stands for so many.
-struct BusySample {
+struct Sample {
     std::int64_t fromNs, toNs;
     double weight;
 };
 
-std::vector<BusySample> samplesOf(const SpanIndex& index) {
-    std::vector<BusySample> samples;
+std::vector<Sample> samplesOf(const SpanIndex& index) {
+    std::vector<Sample> samples;
     const std::uint32_t ofRow =
         std::clamp(kAllSamples / std::uint32_t(std::max(1, index.laneCount())), kFewestSamples, kSamples);
     for (int lane = 0; lane < index.laneCount(); ++lane) {
@@ -56,12 +56,11 @@ bool isEmpty(const SpanIndex& index, std::int64_t fromNs, std::int64_t toNs) {
 } // namespace
 
 BusyPart busyPart(const SpanIndex& index) {
-    std::vector<BusySample> samples = samplesOf(index);
+    std::vector<Sample> samples = samplesOf(index);
     if (samples.empty()) return {};
-    std::sort(samples.begin(), samples.end(),
-              [](const BusySample& a, const BusySample& b) { return a.fromNs < b.fromNs; });
+    std::sort(samples.begin(), samples.end(), [](const Sample& a, const Sample& b) { return a.fromNs < b.fromNs; });
     double all = 0;
-    for (const BusySample& sample : samples) all += sample.weight;
+    for (const Sample& sample : samples) all += sample.weight;
     const double few = std::min(std::max(kFewSpans, all * kFewShare), all * kMostShare);
     const std::size_t count = samples.size();
 

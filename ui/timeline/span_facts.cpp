@@ -14,16 +14,14 @@ namespace {
 
 constexpr int kArgsShown = 24, kArgsInTooltip = 6, kLongestArg = 160;
 
-struct SpanFactWords { // the words of this file, in the context that translators see
-    static QString tr(const char* text) { return QCoreApplication::translate("SpanFacts", text); }
-};
+QString tr(const char* text) { return QCoreApplication::translate("SpanFacts", text); }
 
 /// "gridX: 132", one a line.
 QString argsText(const SpanDetail& detail, int most) {
     QStringList lines;
     for (const auto& [name, value] : detail.args) {
         if (lines.size() == most) {
-            lines << SpanFactWords::tr("and %1 more").arg(std::ssize(detail.args) - most);
+            lines << tr("and %1 more").arg(std::ssize(detail.args) - most);
             break;
         }
         QString text = QString::fromStdString(value).simplified();
@@ -60,7 +58,7 @@ QString meaningOf(std::string_view component) {
         {kToHostName, QT_TRANSLATE_NOOP("SpanFacts", "full KV blocks written back to the host store")},
     };
     const auto at = meanings.find(component);
-    return at == meanings.end() ? QString() : SpanFactWords::tr(at->second);
+    return at == meanings.end() ? QString() : tr(at->second);
 }
 
 namespace {
@@ -71,7 +69,7 @@ QString bandwidth(std::int64_t bytes, std::int64_t ns, double linkGbps) {
     const double achieved = double(bytes) / double(ns);
     const QString text = QStringLiteral("%1 GB/s").arg(achieved, 0, 'f', 2);
     if (linkGbps <= 0) return text;
-    return SpanFactWords::tr("%1, %2 of the link's %3 GB/s")
+    return tr("%1, %2 of the link's %3 GB/s")
         .arg(text, formatValue(Unit::Percent, achieved / linkGbps * 100))
         .arg(linkGbps, 0, 'f', 1);
 }
@@ -83,8 +81,8 @@ QString nameAndTrack(const TimelineData& data, SpanRef ref) {
 
 QString placeOf(const TimelineSpan& span) {
     if (span.step < 0) return {};
-    const QString step = SpanFactWords::tr("step %1").arg(span.step);
-    return span.layer < 0 ? step : step + SpanFactWords::tr(", layer %1").arg(span.layer);
+    const QString step = tr("step %1").arg(span.step);
+    return span.layer < 0 ? step : step + tr(", layer %1").arg(span.layer);
 }
 
 } // namespace
@@ -159,51 +157,46 @@ private:
     }
 
     void addPlaceAndTime() {
-        add(SpanFactWords::tr("Span"), shownName(data_, span_));
-        add(SpanFactWords::tr("What it does"), meaningOf(component_));
-        add(SpanFactWords::tr("Category"), QString::fromStdString(context_.detail.category));
-        add(SpanFactWords::tr("Track"), QString::fromStdString(track_));
-        add(SpanFactWords::tr("Belongs to"), placeOf(span_));
+        add(tr("Span"), shownName(data_, span_));
+        add(tr("What it does"), meaningOf(component_));
+        add(tr("Category"), QString::fromStdString(context_.detail.category));
+        add(tr("Track"), QString::fromStdString(track_));
+        add(tr("Belongs to"), placeOf(span_));
         QString begin = formatTime(double(span_.startNs), 1);
         if (context_.step && span_.startNs > context_.step->startNs)
-            begin += SpanFactWords::tr(", %1 into its step")
-                         .arg(formatTime(double(span_.startNs - context_.step->startNs), 1));
-        add(SpanFactWords::tr("Begins"), begin);
+            begin += tr(", %1 into its step").arg(formatTime(double(span_.startNs - context_.step->startNs), 1));
+        add(tr("Begins"), begin);
         QString length = formatTime(double(span_.durationNs), 1);
         if (context_.step && context_.step->durationNs > 0 && span_.durationNs < context_.step->durationNs)
-            length +=
-                SpanFactWords::tr(", %1 of its step").arg(formatShare(span_.durationNs, context_.step->durationNs));
-        add(SpanFactWords::tr("Lasts"), length);
+            length += tr(", %1 of its step").arg(formatShare(span_.durationNs, context_.step->durationNs));
+        add(tr("Lasts"), length);
         if (const auto& kind = context_.kind)
-            add(SpanFactWords::tr("Among its kind"),
-                SpanFactWords::tr("longer than %1 of %2; median %3, 99th percentile %4, longest %5")
+            add(tr("Among its kind"),
+                tr("longer than %1 of %2; median %3, 99th percentile %4, longest %5")
                     .arg(formatShare(std::int64_t(kind->shorter), std::int64_t(kind->spans)),
                          formatCount(std::int64_t(kind->spans)), formatTime(double(kind->medianNs), 1),
                          formatTime(double(kind->percentile99Ns), 1), formatTime(double(kind->longestNs), 1)));
-        add(SpanFactWords::tr("Arguments"), argsText(context_.detail, kArgsShown));
+        add(tr("Arguments"), argsText(context_.detail, kArgsShown));
     }
 
     void addBytes() {
         if (const auto copied = index_.bytesOf(span_.name)) {
-            add(SpanFactWords::tr("Bytes"), formatBytes(*copied));
-            add(SpanFactWords::tr("Bandwidth"), bandwidth(*copied, span_.durationNs, link_.gbps));
+            add(tr("Bytes"), formatBytes(*copied));
+            add(tr("Bandwidth"), bandwidth(*copied, span_.durationNs, link_.gbps));
         } else if (context_.layer && (toDevice_ || toHost_ || offloading_)) {
             const LayerRecord& layer = *context_.layer;
             const std::int64_t bytes = toHost_ ? layer.d2hBytes : layer.h2dBytes;
             const int blocks = toHost_ ? layer.d2hBlocks : layer.h2dBlocks;
-            add(SpanFactWords::tr("Bytes"),
-                !link_.knows.has(Known::Bytes) ? SpanFactWords::tr("not known")
-                : bytes > 0 ? SpanFactWords::tr("%1 in %2 blocks").arg(formatBytes(bytes), formatCount(blocks))
-                            : SpanFactWords::tr("none"));
+            add(tr("Bytes"), !link_.knows.has(Known::Bytes) ? tr("not known")
+                             : bytes > 0 ? tr("%1 in %2 blocks").arg(formatBytes(bytes), formatCount(blocks))
+                                         : tr("none"));
             if (bytes > 0 && (toDevice_ || toHost_))
-                add(SpanFactWords::tr("Bandwidth"),
-                    SpanFactWords::tr("%1 (%2)").arg(bandwidth(bytes, span_.durationNs, link_.gbps), link_.timing));
+                add(tr("Bandwidth"), tr("%1 (%2)").arg(bandwidth(bytes, span_.durationNs, link_.gbps), link_.timing));
         } else if (context_.step && isStep_) {
-            add(SpanFactWords::tr("Bytes"),
-                context_.step->h2dBytes + context_.step->d2hBytes > 0
-                    ? SpanFactWords::tr("%1 to the device, %2 to the host")
-                          .arg(formatBytes(context_.step->h2dBytes), formatBytes(context_.step->d2hBytes))
-                    : QString());
+            add(tr("Bytes"), context_.step->h2dBytes + context_.step->d2hBytes > 0
+                                 ? tr("%1 to the device, %2 to the host")
+                                       .arg(formatBytes(context_.step->h2dBytes), formatBytes(context_.step->d2hBytes))
+                                 : QString());
         }
     }
 
@@ -211,10 +204,10 @@ private:
         if (context_.layer && context_.layer->selected > 0 &&
             (component_ == "stage1" || component_ == "pooling" || component_ == "stage2" || component_ == "layer" ||
              offloading_))
-            add(SpanFactWords::tr("Selection"),
+            add(tr("Selection"),
                 !link_.knows.has(Known::Hits)
-                    ? SpanFactWords::tr("%1 blocks, hits not known").arg(formatCount(context_.layer->selected))
-                    : SpanFactWords::tr("%1 blocks, %2 hits, %3 misses")
+                    ? tr("%1 blocks, hits not known").arg(formatCount(context_.layer->selected))
+                    : tr("%1 blocks, %2 hits, %3 misses")
                           .arg(formatCount(context_.layer->selected), formatCount(context_.layer->hits),
                                formatCount(context_.layer->misses)));
     }
@@ -223,24 +216,23 @@ private:
         QStringList exposed, waits;
         if (context_.layer && context_.layer->exposedNs > 0 &&
             (toDevice_ || offloading_ || component_ == "stage2" || component_ == "layer"))
-            exposed << SpanFactWords::tr("the layer waited %1 for the link (%2)")
+            exposed << tr("the layer waited %1 for the link (%2)")
                            .arg(formatDuration(context_.layer->exposedNs), link_.timing);
         if (context_.step && isStep_ && context_.step->exposedNs > 0)
-            exposed << SpanFactWords::tr("the step waited %1 for the link (%2)")
+            exposed << tr("the step waited %1 for the link (%2)")
                            .arg(formatDuration(context_.step->exposedNs), link_.timing);
         const SpanWait wait = waitOf(index_, ref_);
         if (wait.before && wait.idleNs > 0) {
-            QString text = SpanFactWords::tr("%1 after %2 ended")
+            QString text = tr("%1 after %2 ended")
                                .arg(formatTime(double(wait.idleNs), 1), shownName(data_, index_.at(*wait.before)));
             if (wait.lastToEnd)
-                text +=
-                    SpanFactWords::tr("; the last to end meanwhile was %1").arg(nameAndTrack(data_, *wait.lastToEnd));
+                text += tr("; the last to end meanwhile was %1").arg(nameAndTrack(data_, *wait.lastToEnd));
             waits << text;
         } else if (wait.before) {
-            waits << SpanFactWords::tr("nothing: it follows %1 at once").arg(shownName(data_, index_.at(*wait.before)));
+            waits << tr("nothing: it follows %1 at once").arg(shownName(data_, index_.at(*wait.before)));
         }
-        add(SpanFactWords::tr("Exposed"), exposed.join(QLatin1Char('\n')));
-        add(SpanFactWords::tr("Waited"), waits.join(QLatin1Char('\n')));
+        add(tr("Exposed"), exposed.join(QLatin1Char('\n')));
+        add(tr("Waited"), waits.join(QLatin1Char('\n')));
     }
 
     void addArrows(const std::vector<SpanFlow>& flows) {
@@ -249,34 +241,30 @@ private:
             const bool out = flow.from == ref_;
             const QString other = nameAndTrack(data_, out ? flow.to : flow.from);
             if (flow.kind == SpanFlow::Kind::Launch)
-                arrows << (out ? SpanFactWords::tr("launches %1") : SpanFactWords::tr("launched by %1")).arg(other);
+                arrows << (out ? tr("launches %1") : tr("launched by %1")).arg(other);
             else
-                arrows << (out ? SpanFactWords::tr("its blocks are used by %1")
-                               : SpanFactWords::tr("uses the blocks of %1"))
-                              .arg(other);
+                arrows << (out ? tr("its blocks are used by %1") : tr("uses the blocks of %1")).arg(other);
             if (arrows.size() == 6) {
-                arrows << SpanFactWords::tr("and more");
+                arrows << tr("and more");
                 break;
             }
         }
-        add(SpanFactWords::tr("Arrows"), arrows.join(QLatin1Char('\n')));
+        add(tr("Arrows"), arrows.join(QLatin1Char('\n')));
     }
 
     void addNeighbours() {
         const auto neighbour = [&](std::uint32_t i, double gap) {
             const SpanRef other{ref_.lane, i};
-            const QString text = SpanFactWords::tr("%1, %2").arg(shownName(data_, index_.at(other)),
-                                                                 formatTime(double(index_.at(other).durationNs), 1));
-            return gap > 0 ? SpanFactWords::tr("%1, %2 apart").arg(text, formatTime(gap, 1)) : text;
+            const QString text = tr("%1, %2").arg(shownName(data_, index_.at(other)),
+                                                  formatTime(double(index_.at(other).durationNs), 1));
+            return gap > 0 ? tr("%1, %2 apart").arg(text, formatTime(gap, 1)) : text;
         };
         if (ref_.index > 0)
-            add(SpanFactWords::tr("Before"),
-                neighbour(ref_.index - 1,
-                          double(span_.startNs) - double(index_.at({ref_.lane, ref_.index - 1}).endNs())));
+            add(tr("Before"), neighbour(ref_.index - 1, double(span_.startNs) -
+                                                            double(index_.at({ref_.lane, ref_.index - 1}).endNs())));
         if (ref_.index + 1 < index_.lane(ref_.lane).spans)
-            add(SpanFactWords::tr("After"),
-                neighbour(ref_.index + 1,
-                          double(index_.at({ref_.lane, ref_.index + 1}).startNs) - double(span_.endNs())));
+            add(tr("After"), neighbour(ref_.index + 1,
+                                       double(index_.at({ref_.lane, ref_.index + 1}).startNs) - double(span_.endNs())));
     }
 
     const TimelineData& data_;
@@ -298,12 +286,9 @@ SpanFacts factsOf(const TimelineData& data, SpanRef ref, const std::vector<SpanF
 }
 
 QStringList spanFactNames() {
-    return {SpanFactWords::tr("Span"),    SpanFactWords::tr("What it does"),   SpanFactWords::tr("Category"),
-            SpanFactWords::tr("Track"),   SpanFactWords::tr("Belongs to"),     SpanFactWords::tr("Begins"),
-            SpanFactWords::tr("Lasts"),   SpanFactWords::tr("Among its kind"), SpanFactWords::tr("Arguments"),
-            SpanFactWords::tr("Bytes"),   SpanFactWords::tr("Bandwidth"),      SpanFactWords::tr("Selection"),
-            SpanFactWords::tr("Exposed"), SpanFactWords::tr("Waited"),         SpanFactWords::tr("Arrows"),
-            SpanFactWords::tr("Before"),  SpanFactWords::tr("After")};
+    return {tr("Span"),    tr("What it does"),   tr("Category"),  tr("Track"),  tr("Belongs to"), tr("Begins"),
+            tr("Lasts"),   tr("Among its kind"), tr("Arguments"), tr("Bytes"),  tr("Bandwidth"),  tr("Selection"),
+            tr("Exposed"), tr("Waited"),         tr("Arrows"),    tr("Before"), tr("After")};
 }
 
 QString tooltipOf(const TimelineData& data, SpanRef ref, const SpanDetail& detail) {
@@ -313,14 +298,14 @@ QString tooltipOf(const TimelineData& data, SpanRef ref, const SpanDetail& detai
     context.detail.category = detail.category;
     for (const auto& [name, value] : factsOf(data, ref, {}, context, {})) {
         const QString text = value.toHtmlEscaped();
-        if (name == SpanFactWords::tr("Span"))
+        if (name == tr("Span"))
             title = text;
-        else if (name == SpanFactWords::tr("Lasts"))
+        else if (name == tr("Lasts"))
             length = text;
-        else if (name == SpanFactWords::tr("Belongs to") || name == SpanFactWords::tr("What it does") ||
-                 name == SpanFactWords::tr("Bytes") || name == SpanFactWords::tr("Category"))
+        else if (name == tr("Belongs to") || name == tr("What it does") || name == tr("Bytes") ||
+                 name == tr("Category"))
             lines << text;
-        else if (name == SpanFactWords::tr("Bandwidth"))
+        else if (name == tr("Bandwidth"))
             lines.isEmpty() ? lines.append(text) : void(lines.back() += QStringLiteral(", ") + text);
     }
     if (!detail.args.empty())

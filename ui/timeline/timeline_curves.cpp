@@ -18,9 +18,7 @@ namespace {
 
 using Source = GaugeInfo::Source;
 
-struct TimelineCurveWords { // the words of this file, in the context that translators see
-    static QString tr(const char* text) { return QCoreApplication::translate("TimelineCurves", text); }
-};
+QString tr(const char* text) { return QCoreApplication::translate("TimelineCurves", text); }
 const Gauge& gaugeOf(const TimelineData& data, int curve) { return data.gauges[curve - StepCounters::kCount]; }
 StepCounters::Counter counterOf(int curve) { return StepCounters::Counter(curve); }
 
@@ -82,8 +80,7 @@ QString curveTitle(const TimelineData& data, int curve) {
     if (!isGauge(curve)) return QString::fromUtf8(StepCounters::info(counterOf(curve)).title);
     const GaugeInfo& info = gaugeOf(data, curve).info;
     const QString title = QString::fromStdString(info.title);
-    return info.source == Source::Residency && data.incomplete ? TimelineCurveWords::tr("%1 (at least)").arg(title)
-                                                               : title;
+    return info.source == Source::Residency && data.incomplete ? tr("%1 (at least)").arg(title) : title;
 }
 
 QString curveHelp(const TimelineData& data, int curve) {
@@ -91,31 +88,25 @@ QString curveHelp(const TimelineData& data, int curve) {
     const GaugeInfo& info = gaugeOf(data, curve).info;
     switch (info.source) {
     case Source::Residency:
-        return data.incomplete
-                   ? TimelineCurveWords::tr(
-                         "Blocks that have a slot in the sparse layers, in bytes. A lower bound: steps were "
-                         "dropped while recording")
-                   : TimelineCurveWords::tr(
-                         "Blocks that have a slot in the sparse layers, in bytes: exact, counted from every "
-                         "KV head's misses. The upper edge is all slots");
+        return data.incomplete ? tr("Blocks that have a slot in the sparse layers, in bytes. A lower bound: steps were "
+                                    "dropped while recording")
+                               : tr("Blocks that have a slot in the sparse layers, in bytes: exact, counted from every "
+                                    "KV head's misses. The upper edge is all slots");
     case Source::Interval:
         return info.unit == GaugeUnit::BytesPerSecond
-                   ? TimelineCurveWords::tr(
-                         "What the GPU's own counter saw in each interval, packet headers and other programs included")
-                   : TimelineCurveWords::tr("What was counted in each interval");
+                   ? tr("What the GPU's own counter saw in each interval, packet headers and other programs included")
+                   : tr("What was counted in each interval");
     case Source::Oracle:
         return info.track == kOracleRecall
-                   ? TimelineCurveWords::tr(
-                         "Share of the blocks with the most attention mass, as many as were selected, that were "
-                         "selected: "
-                         "mean over all layers, sequences and KV heads that selected in the step")
-                   : TimelineCurveWords::tr(
-                         "Share of the full attention that falls on blocks which were not selected: mean over all "
-                         "layers, sequences and KV heads that selected in the step");
+                   ? tr("Share of the blocks with the most attention mass, as many as were selected, that were "
+                        "selected: "
+                        "mean over all layers, sequences and KV heads that selected in the step")
+                   : tr("Share of the full attention that falls on blocks which were not selected: mean over all "
+                        "layers, sequences and KV heads that selected in the step");
     case Source::Held:
         break;
     }
-    return TimelineCurveWords::tr("As another tool recorded it; a value holds until the next one");
+    return tr("As another tool recorded it; a value holds until the next one");
 }
 
 QString curveText(const TimelineData& data, int curve, double value) {
@@ -197,12 +188,11 @@ QString curveTooltip(const TimelineData& data, int curve, double ns) {
     QString text = QStringLiteral("<b>%1</b> &nbsp;%2<br>%3, %4")
                        .arg(curveTitle(data, curve).toHtmlEscaped(),
                             curveText(data, curve, curveAt(data, curve, ns)).toHtmlEscaped(),
-                            TimelineCurveWords::tr("at %1").arg(formatTime(ns, 1'000)),
-                            TimelineCurveWords::tr("at most %1")
-                                .arg(curveText(data, curve, curveLargest(data, curve)).toHtmlEscaped()));
+                            tr("at %1").arg(formatTime(ns, 1'000)),
+                            tr("at most %1").arg(curveText(data, curve, curveLargest(data, curve)).toHtmlEscaped()));
     if (isGauge(curve) && gaugeOf(data, curve).info.source == Source::Residency)
-        text += QStringLiteral(" ") + TimelineCurveWords::tr("of %1").arg(
-                                          curveText(data, curve, gaugeOf(data, curve).info.ceiling).toHtmlEscaped());
+        text += QStringLiteral(" ") +
+                tr("of %1").arg(curveText(data, curve, gaugeOf(data, curve).info.ceiling).toHtmlEscaped());
     return text + QStringLiteral("<br>") + curveHelp(data, curve).toHtmlEscaped();
 }
 

@@ -13,7 +13,7 @@
 namespace kvscope::ui {
 
 namespace {
-constexpr double kTimelineZoomWheel = 0.8, kTimelineZoomKey = 0.8, kPanKey = 0.12;
+constexpr double kZoomWheel = 0.8, kZoomKey = 0.8, kPanKey = 0.12;
 }
 
 double TimelineCanvas::mapTimeAt(double x) const {
@@ -205,7 +205,7 @@ void TimelineCanvas::wheelEvent(QWheelEvent* event) {
     }
     if (angle.y() == 0) return;
     history_.remember(scene_.window, Wheel);
-    zoomBy(std::pow(kTimelineZoomWheel, angle.y() / 120.0), at.x());
+    zoomBy(std::pow(kZoomWheel, angle.y() / 120.0), at.x());
 }
 
 void TimelineCanvas::leaveEvent(QEvent*) { endHover(); }
@@ -237,11 +237,11 @@ void TimelineCanvas::keyPressEvent(QKeyEvent* event) {
     case Qt::Key_W:
     case Qt::Key_Plus:
     case Qt::Key_Equal:
-        return zoom(std::pow(kTimelineZoomKey, speed));
+        return zoom(std::pow(kZoomKey, speed));
     case Qt::Key_S:
     case Qt::Key_Minus:
     case Qt::Key_Underscore:
-        return zoom(std::pow(kTimelineZoomKey, -speed));
+        return zoom(std::pow(kZoomKey, -speed));
     case Qt::Key_A:
         return pan(-kPanKey);
     case Qt::Key_D:

@@ -7,7 +7,7 @@
 namespace kvscope::ui {
 
 namespace {
-constexpr int kGripEdge = 4; // pixels on either side of the labels' edge that take hold of it
+constexpr int kEdge = 4; // pixels on either side of the labels' edge that take hold of it
 }
 
 /// The row at this height, of its label as well.
@@ -17,7 +17,7 @@ const TimelineRow* TimelineCanvas::rowAt(QPointF where) const {
 }
 
 bool TimelineCanvas::onGutterEdge(QPointF where) const {
-    return std::abs(where.x() - areas().body.left()) <= kGripEdge && where.y() >= areas().body.top();
+    return std::abs(where.x() - areas().body.left()) <= kEdge && where.y() >= areas().body.top();
 }
 
 TimelinePlace TimelineCanvas::placeAt(QPoint where) const {

@@ -12,7 +12,7 @@
 namespace kvscope::ui {
 
 namespace {
-constexpr int kDetailLines = 2; // of the detail
+constexpr int kLinesInLowView = 2; // of the detail
 } // namespace
 
 QFont headlineFont(double size) {
@@ -70,7 +70,7 @@ void Headline::applyFont() {
     detail_->setFont(QApplication::font());
 }
 
-void Headline::fit(const QWidget& view) { detail_->fit(view, kDetailLines); }
+void Headline::fit(const QWidget& view) { detail_->fit(view, kLinesInLowView); }
 
 void Headline::addTo(Paragraphs& paragraphs) const {
     const Theme& theme = Theme::current();

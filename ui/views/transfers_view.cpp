@@ -35,7 +35,7 @@ namespace kvscope::ui {
 namespace {
 
 constexpr int kPanels = 4;
-enum TransferPanel { HitRate, Misses, Bytes, Exposed };
+enum Panel { HitRate, Misses, Bytes, Exposed };
 constexpr std::array<Unit, kPanels> kUnits{Unit::Percent, Unit::Count, Unit::Bytes, Unit::Nanoseconds};
 constexpr std::array<TransferNumber, kPanels> kNumbers{TransferNumber::HitRatePercent, TransferNumber::Misses,
                                                        TransferNumber::H2dBytes, TransferNumber::ExposedNs};

@@ -12,14 +12,14 @@ namespace kvscope::ui {
 namespace {
 
 constexpr QSize kBar(96, 14);
-constexpr int kNameGap = 10;  // pixels between the bar and the name
+constexpr int kGap = 10;      // pixels between the bar and the name
 constexpr int kTextLeft = 24; // left padding of QMenu::item in the style sheet, in pixels
 
 /// The name with blanks in front of it, as wide as the bar that paintEvent draws there. An icon of the entry could only
 /// be square.
 QString indented(const QString& name, const QFontMetrics& metrics) {
     const QChar space(QChar::Nbsp);
-    const int count = (kBar.width() + kNameGap) / std::max(1, metrics.horizontalAdvance(space)) + 1;
+    const int count = (kBar.width() + kGap) / std::max(1, metrics.horizontalAdvance(space)) + 1;
     return QString(count, space) + name;
 }
 

@@ -24,7 +24,7 @@ namespace {
 
 constexpr QSize kPreviewBox{520, 360};
 constexpr int kPreviewLines = 15;
-constexpr int kPreviewMs = 150; // from the last change to a new preview; typed digits give one preview
+constexpr int kRedrawMs = 150; // from the last change to a new preview; typed digits give one preview
 
 struct Preset {
     const char* title;
@@ -61,7 +61,7 @@ ExportDialog::ExportDialog(View& view, const QString& suggested, const QString& 
     chooseSize();
     changed();
     redraw_.setSingleShot(true);
-    redraw_.setInterval(kPreviewMs);
+    redraw_.setInterval(kRedrawMs);
     follow();
     redraw_.start();
 }

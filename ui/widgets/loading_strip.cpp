@@ -11,7 +11,7 @@
 namespace kvscope::ui {
 
 namespace {
-constexpr int kLoadingPatienceMs = 300;
+constexpr int kPatienceMs = 300;
 }
 
 LoadingStrip::LoadingStrip(QWidget* parent, const QString& unit)
@@ -32,7 +32,7 @@ LoadingStrip::LoadingStrip(QWidget* parent, const QString& unit)
     row->addWidget(button_);
     patience_ = new QTimer(this);
     patience_->setSingleShot(true);
-    patience_->setInterval(kLoadingPatienceMs);
+    patience_->setInterval(kPatienceMs);
     connect(patience_, &QTimer::timeout, this, [this] { setVisible(state_ != State::Idle); });
     connect(button_, &QPushButton::clicked, this, [this] {
         if (state_ == State::Paused)

@@ -12,7 +12,7 @@
 namespace kvscope::ui {
 namespace {
 
-constexpr int kQueueLookMs = 400;     // between two looks how far the running one is
+constexpr int kLookMs = 400;          // between two looks how far the running one is
 constexpr double kReadingShare = 0.5; // of the progress: reading the model and the prompt
 
 using QueueState = QueuedRun::State;
@@ -79,7 +79,7 @@ QueueModel::QueueModel(RunQueue& queue, Workspace& workspace, QObject* parent)
         connect(&workspace_, signal, this, [this] {
             if (!ids_.empty()) emit dataChanged(index(0), index(int(ids_.size()) - 1));
         });
-    timer_.setInterval(kQueueLookMs);
+    timer_.setInterval(kLookMs);
     connect(&timer_, &QTimer::timeout, this, &QueueModel::followRunning);
     follow();
 }

@@ -24,7 +24,7 @@ namespace kvscope::ui {
 namespace {
 
 constexpr int kLeastRestMs = 500;  // between two reads of a run that grows
-constexpr int kRunsAtOnce = 8192;  // steps read at once without selections: takes a worker a few milliseconds
+constexpr int kRowsAtOnce = 8192;  // steps read at once without selections: takes a worker a few milliseconds
 constexpr int kStepsAtOnce = 1024; // steps read at once with their selections
 // In narrower windows, in pixels, there is no room for what the numbers count, and none for a fourth, third or second
 // number. Tooltips have what the numbers count.
@@ -129,7 +129,7 @@ void RunStatistics::ask() {
                 const int end = reader.stepCount(runId);
                 if (answer.rowsRead < end) {
                     const int first = nextRecordedStep(reader, runId, answer.rowsRead);
-                    const int last = std::min(first + kRunsAtOnce, end) - 1;
+                    const int last = std::min(first + kRowsAtOnce, end) - 1;
                     const std::vector<StepRow> steps = reader.steps(runId, first, last);
                     const StepMarks marks(reader, *answer.run);
                     for (const StepRow& step : steps) answer.rows.addStep(step, marks.of(step));

@@ -20,7 +20,7 @@ namespace {
 
 // Pixels at the left, where each line shows the step of its first token.
 constexpr int kGutter = 52;
-constexpr int kStripMargin = 6;
+constexpr int kMargin = 6;
 constexpr double kChipPadding = 2; // pixels of a chip's box beside its text, at the beginning and the end of a word
 constexpr double kSlit = 0.5;      // pixels of a chip's box that are left out where its word goes on
 constexpr int kBarHeight = 7;
@@ -42,7 +42,7 @@ TokenStrip::TokenStrip(QWidget* parent) : QAbstractScrollArea(parent) {
     setAccessibleName(tr("Tokens"));
     setWhatsThis(
         tr("Every generated token. A click chooses its step in all views; dragging chooses a range of steps."));
-    setMinimumHeight(lineHeight() + kStripMargin);
+    setMinimumHeight(lineHeight() + kMargin);
     viewport()->setMouseTracking(true);
     relayout();
 }
@@ -51,7 +51,7 @@ void TokenStrip::setEmptyText(const QString& text) {
     if (std::exchange(emptyText_, text) != text) viewport()->update();
 }
 
-QSize TokenStrip::sizeHint() const { return {600, 3 * lineHeight() + 2 * kStripMargin}; }
+QSize TokenStrip::sizeHint() const { return {600, 3 * lineHeight() + 2 * kMargin}; }
 
 int TokenStrip::lineHeight() const { return fontMetrics().height() + 6 + kBarHeight + kLineGap; }
 
@@ -144,14 +144,14 @@ void TokenStrip::addToFlow(std::size_t index) {
 }
 
 void TokenStrip::relayout() {
-    flow_.reset(std::max(80, viewport()->width() - kGutter - kStripMargin));
+    flow_.reset(std::max(80, viewport()->width() - kGutter - kMargin));
     for (std::size_t index = 0; index < chips_.size(); ++index) addToFlow(index);
     updateScrollBar();
     viewport()->update();
 }
 
 void TokenStrip::updateScrollBar() {
-    const int content = flow_.lines() * lineHeight() + 2 * kStripMargin;
+    const int content = flow_.lines() * lineHeight() + 2 * kMargin;
     verticalScrollBar()->setPageStep(viewport()->height());
     verticalScrollBar()->setSingleStep(lineHeight());
     // The range is a multiple of the line height, so that the first visible line is never cut.
@@ -170,14 +170,14 @@ int TokenStrip::chipOfStep(int step) const {
 }
 
 int TokenStrip::chipAt(QPoint point) const {
-    const int y = point.y() + verticalScrollBar()->value() - kStripMargin;
+    const int y = point.y() + verticalScrollBar()->value() - kMargin;
     return y < 0 ? -1 : flow_.at(y / lineHeight(), point.x() - kGutter);
 }
 
 void TokenStrip::reveal(int chip) {
     if (chip < 0) return;
     const int line = flow_.lineOf(chip), top = verticalScrollBar()->value() / lineHeight();
-    const int inSight = std::max(1, (viewport()->height() - kStripMargin) / lineHeight());
+    const int inSight = std::max(1, (viewport()->height() - kMargin) / lineHeight());
     if (line < top)
         verticalScrollBar()->setValue(line * lineHeight());
     else if (line >= top + inSight)
@@ -189,7 +189,7 @@ QPoint TokenStrip::revealStep(int step) {
     if (chip < 0) return {};
     reveal(chip);
     return {int(kGutter + flow_.left(chip) + flow_.width(chip) / 2),
-            flow_.lineOf(chip) * lineHeight() + kStripMargin + lineHeight() / 3 - verticalScrollBar()->value()};
+            flow_.lineOf(chip) * lineHeight() + kMargin + lineHeight() / 3 - verticalScrollBar()->value()};
 }
 
 double TokenStrip::barShare(int step) const {
@@ -211,7 +211,7 @@ void TokenStrip::paintEvent(QPaintEvent*) {
     painter.setRenderHint(QPainter::Antialiasing);
     const int height = lineHeight(), chipHeight = fontMetrics().height() + 4;
     const int scroll = verticalScrollBar()->value();
-    const int first = std::max(0, (scroll - kStripMargin) / height);
+    const int first = std::max(0, (scroll - kMargin) / height);
     const int last = std::min(flow_.lines() - 1, (scroll + viewport()->height()) / height);
     const int current = chipOfStep(step_);
     const QColor onAccent = palette().color(QPalette::HighlightedText);
@@ -222,7 +222,7 @@ void TokenStrip::paintEvent(QPaintEvent*) {
     small.setPointSizeF(small.pointSizeF() * 0.85);
 
     for (int line = first; line <= last; ++line) {
-        const double top = line * height + kStripMargin - scroll;
+        const double top = line * height + kMargin - scroll;
         const TokenChip& head = chips_[flow_.firstOfLine(line)];
         painter.setFont(small);
         painter.setPen(theme.mutedText);

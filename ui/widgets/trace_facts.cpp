@@ -18,9 +18,7 @@
 namespace kvscope::ui {
 
 namespace {
-struct TraceFactWords { // the words of this file, in the context that translators see
-    static QString tr(const char* text) { return QCoreApplication::translate("TraceFacts", text); }
-};
+QString tr(const char* text) { return QCoreApplication::translate("TraceFacts", text); }
 } // namespace
 
 TraceFacts readTraceFacts(const QString& path) {
@@ -50,18 +48,16 @@ TraceFacts readTraceFacts(const QString& path) {
 
 QString countOf(const TraceFacts& facts) {
     if (facts.iterations > 0)
-        return facts.iterations == 1 ? TraceFactWords::tr("1 iteration")
-                                     : TraceFactWords::tr("%1 iterations").arg(formatCount(facts.iterations));
-    return facts.steps == 1 ? TraceFactWords::tr("1 step")
-                            : TraceFactWords::tr("%1 steps").arg(formatCount(facts.steps));
+        return facts.iterations == 1 ? tr("1 iteration") : tr("%1 iterations").arg(formatCount(facts.iterations));
+    return facts.steps == 1 ? tr("1 step") : tr("%1 steps").arg(formatCount(facts.steps));
 }
 
 QString describe(const TraceFacts& facts) {
     if (!facts.problem.isEmpty()) return facts.problem;
-    if (facts.runs == 0) return TraceFactWords::tr("no run in it yet");
+    if (facts.runs == 0) return tr("no run in it yet");
     QStringList parts{countOf(facts)};
-    parts << (facts.stale ? TraceFactWords::tr("interrupted") : facts.status);
-    if (facts.runs > 1) parts << TraceFactWords::tr("and %1 more runs").arg(facts.runs - 1);
+    parts << (facts.stale ? tr("interrupted") : facts.status);
+    if (facts.runs > 1) parts << tr("and %1 more runs").arg(facts.runs - 1);
     if (facts.recorded.isValid()) {
         const bool today = facts.recorded.date() == QDate::currentDate();
         parts << (today ? facts.recorded.toString(QStringLiteral("hh:mm"))

@@ -32,20 +32,9 @@
 namespace kvscope::ui {
 namespace {
 
-enum TuneColumn {
-    Place,
-    Name,
-    Blocks,
-    Memory,
-    PredictedMs,
-    MeasuredMs,
-    PredictedBytes,
-    MeasuredBytes,
-    Quality,
-    Columns
-};
+enum Column { Place, Name, Blocks, Memory, PredictedMs, MeasuredMs, PredictedBytes, MeasuredBytes, Quality, Columns };
 
-constexpr int kLeastNameWidth = 130; // px, to which names of candidates are cut so that what was measured is in sight
+constexpr int kLeastName = 130; // px, to which names of candidates are cut so that what was measured is in sight
 
 QString kibibytesText(double bytes) {
     return std::isfinite(bytes) ? QString::number(bytes / 1024, 'f', 1) : QStringLiteral("–");
@@ -279,12 +268,12 @@ void TuneDialog::fillTable() {
     for (int column = 0; column < Columns; ++column)
         if (column != Name) others += table_->columnWidth(column);
     table_->horizontalHeader()->setSectionResizeMode(Name, QHeaderView::Interactive);
-    int longest = kLeastNameWidth;
+    int longest = kLeastName;
     for (int row = 0; row < table_->rowCount(); ++row)
         longest = std::max(
             longest,
             QFontMetrics(table_->item(row, Name)->font()).horizontalAdvance(table_->item(row, Name)->text()) + 16);
-    table_->setColumnWidth(Name, std::clamp(table_->viewport()->width() - others, kLeastNameWidth, longest));
+    table_->setColumnWidth(Name, std::clamp(table_->viewport()->width() - others, kLeastName, longest));
     const auto count = int(result_->leftOut.size());
     leftOut_->setText(count == 0   ? QString()
                       : count == 1 ? tr("One combination cannot be tried: point here for why")

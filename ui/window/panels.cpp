@@ -23,7 +23,7 @@ constexpr int kLeastColumn = 330;               // px of each of several views s
 constexpr int kViewsShare = 50;                 // least share of the width for the views, in percent
 constexpr int kSession = 330, kInspector = 300; // widths at first, px
 constexpr int kSmallSession = 290, kSmallInspector = 250, kSmallFrom = 1250;
-constexpr int kLowWindow = 760;  // px; lower windows have one line of tokens, and a filter bar only if it is in use
+constexpr int kLow = 760;        // px; lower windows have one line of tokens, and a filter bar only if it is in use
 constexpr int kTokens = 150;     // height of the tokens at first, px
 constexpr int kTokensFrom = 800; // px; in a lower window the tokens get kFewTokens
 constexpr int kFewTokens = 100;  // px
@@ -173,7 +173,7 @@ void Panels::setViewsOnly(bool on) {
 /// In a low window, makes the tokens one line high and hides the filter bar while there is no filter. In a higher
 /// window, undoes both.
 void Panels::giveHeight() {
-    const bool low = window_.height() < kLowWindow;
+    const bool low = window_.height() < kLow;
     if (!low) filterWanted_ = false;
     if (!low && std::exchange(filterWaits_, false))
         filter_->show();

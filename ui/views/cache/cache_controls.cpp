@@ -21,7 +21,7 @@ namespace kvscope::ui {
 namespace {
 
 constexpr int kRowHeight = 23;
-enum CacheColumn { Title, Recorded, Asked, Change, kCacheColumns };
+enum Column { Title, Recorded, Asked, Change, kColumns };
 
 /// As high as its rows.
 class NumberTable final : public QTableWidget {
@@ -125,7 +125,7 @@ void CacheControls::makeSliders(QVBoxLayout* column) {
 }
 
 void CacheControls::makeTable(QVBoxLayout* column) {
-    table_ = new NumberTable(0, kCacheColumns);
+    table_ = new NumberTable(0, kColumns);
     table_->setObjectName(QStringLiteral("whatIfNumbers"));
     table_->setAccessibleName(tr("Recorded and predicted numbers"));
     table_->setEditTriggers(QAbstractItemView::NoEditTriggers);
@@ -142,7 +142,7 @@ void CacheControls::makeTable(QVBoxLayout* column) {
     table_->horizontalHeader()->setHighlightSections(false);
     table_->horizontalHeader()->setMinimumSectionSize(40);
     table_->horizontalHeader()->setSectionResizeMode(QHeaderView::Stretch);
-    for (const CacheColumn whole : {Title, Change}) // "−33.3 points" was cut
+    for (const Column whole : {Title, Change}) // "−33.3 points" was cut
         table_->horizontalHeader()->setSectionResizeMode(whole, QHeaderView::ResizeToContents);
     table_->setSizePolicy(QSizePolicy::Preferred, QSizePolicy::Fixed);
     column->addWidget(table_);
@@ -229,7 +229,7 @@ void CacheControls::fillTable() {
         const CacheNumber& number = numbers_[row];
         const QString texts[] = {number.title, number.text(number.a), number.asked(), shortDifference(number)};
         const int verdict = number.verdict();
-        for (int column = 0; column < kCacheColumns; ++column) {
+        for (int column = 0; column < kColumns; ++column) {
             QTableWidgetItem* item = table_->item(row, column);
             if (!item) table_->setItem(row, column, item = new QTableWidgetItem);
             item->setText(texts[column]);
@@ -242,7 +242,7 @@ void CacheControls::fillTable() {
             item->setForeground(colour);
         }
     }
-    for (int column = 0; column < kCacheColumns; ++column)
+    for (int column = 0; column < kColumns; ++column)
         if (auto* item = table_->horizontalHeaderItem(column))
             item->setTextAlignment((column == Title ? Qt::AlignLeft : Qt::AlignRight) | Qt::AlignVCenter);
     table_->updateGeometry();

@@ -11,9 +11,7 @@
 namespace kvscope::ui {
 
 namespace {
-struct LocalityPlotWords { // the words of this file, in the context that translators see
-    static QString tr(const char* text) { return QCoreApplication::translate("CacheView", text); }
-};
+QString tr(const char* text) { return QCoreApplication::translate("CacheView", text); }
 } // namespace
 
 LocalityPlots::LocalityPlots(PlotCanvas& canvas, int workingSetPanel, int keptPanel, int group)
@@ -22,8 +20,8 @@ LocalityPlots::LocalityPlots(PlotCanvas& canvas, int workingSetPanel, int keptPa
         QCPAxisRect* rect = canvas.panels()[panels_[i]];
         graphs_[i] = new QCPGraph(rect->axis(QCPAxis::atBottom), rect->axis(QCPAxis::atLeft));
         graphs_[i]->setAntialiased(true);
-        setIntegerAxis(rect->axis(QCPAxis::atBottom), i == 0 ? LocalityPlotWords::tr("Working set by window (steps)")
-                                                             : LocalityPlotWords::tr("Locality by distance (steps)"));
+        setIntegerAxis(rect->axis(QCPAxis::atBottom),
+                       i == 0 ? tr("Working set by window (steps)") : tr("Locality by distance (steps)"));
     }
     canvas_.setFullX({0, WhatIf::kLongestWindow + 1.0}, group_);
 }
@@ -42,8 +40,8 @@ void LocalityPlots::show(const CacheScene& scene) {
     }
     canvas_.setFullY(panels_[0], {0, std::max(highest[0] * 1.08, 1.0)});
     canvas_.setFullY(panels_[1], {0, 102});
-    setUnitAxis(canvas_.panels()[panels_[0]]->axis(QCPAxis::atLeft), LocalityPlotWords::tr("Blocks"), Unit::Count);
-    setUnitAxis(canvas_.panels()[panels_[1]]->axis(QCPAxis::atLeft), LocalityPlotWords::tr("Kept"), Unit::Percent);
+    setUnitAxis(canvas_.panels()[panels_[0]]->axis(QCPAxis::atLeft), tr("Blocks"), Unit::Count);
+    setUnitAxis(canvas_.panels()[panels_[1]]->axis(QCPAxis::atLeft), tr("Kept"), Unit::Percent);
     applyTheme(Theme::current());
 }
 
@@ -59,13 +57,11 @@ void LocalityPlots::applyTheme(const Theme& theme) {
 QString LocalityPlots::tooltip(bool kept, int steps) const {
     if (!profile_ || profile_->requests == 0 || steps < 1 || steps > profile_->longest()) return {};
     if (kept)
-        return LocalityPlotWords::
-            tr("<b>%1 steps apart</b><br>%2 of a selection's blocks were selected then too<p>Mean over steps and KV "
-               "heads, measured. Distance 1 is the locality, here with the steps that open a block.</p>")
-                .arg(formatCount(steps), formatValue(Unit::Percent, 100 * profile_->kept(steps)));
-    return LocalityPlotWords::tr(
-               "<b>Window of %1 steps</b><br>%2 blocks are selected at least once<p>Denning's working set: mean over "
-               "steps and KV heads, measured.</p>")
+        return tr("<b>%1 steps apart</b><br>%2 of a selection's blocks were selected then too<p>Mean over steps and KV "
+                  "heads, measured. Distance 1 is the locality, here with the steps that open a block.</p>")
+            .arg(formatCount(steps), formatValue(Unit::Percent, 100 * profile_->kept(steps)));
+    return tr("<b>Window of %1 steps</b><br>%2 blocks are selected at least once<p>Denning's working set: mean over "
+              "steps and KV heads, measured.</p>")
         .arg(formatCount(steps), formatValue(Unit::Fraction, profile_->workingSet(steps)));
 }
 

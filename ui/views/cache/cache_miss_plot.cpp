@@ -14,9 +14,7 @@ namespace kvscope::ui {
 
 namespace {
 
-struct MissPlotWords { // the words of this file, in the context that translators see
-    static QString tr(const char* text) { return QCoreApplication::translate("CacheView", text); }
-};
+QString tr(const char* text) { return QCoreApplication::translate("CacheView", text); }
 QString nameOfPolicy(std::size_t index) { return QString::fromStdString(replayPolicies()[index].name); }
 constexpr std::string_view kBound = "belady";
 
@@ -45,7 +43,7 @@ MissPlot::MissPlot(PlotCanvas& canvas, int panel) : canvas_(canvas), panel_(pane
     for (QCPGraph* mark : {recorded_, asked_}) mark->setLayer(QStringLiteral("axes")); // over the line that is dragged
     handle_ = new QCPItemStraightLine(&canvas_);
     bound_ = new QCPItemText(&canvas_);
-    bound_->setText(MissPlotWords::tr("no policy can be below"));
+    bound_->setText(tr("no policy can be below"));
     bound_->setPositionAlignment(Qt::AlignLeft | Qt::AlignBottom);
     for (QCPItemText*& name : windowNames_) {
         name = new QCPItemText(&canvas_);
@@ -63,8 +61,8 @@ MissPlot::MissPlot(PlotCanvas& canvas, int panel) : canvas_(canvas), panel_(pane
         }
     }
     setIntegerAxis(rect_->axis(QCPAxis::atBottom), {});
-    rect_->axis(QCPAxis::atBottom)->setProperty(kShortTitle, MissPlotWords::tr("Cache size (slots)"));
-    rect_->axis(QCPAxis::atLeft)->setProperty(kShortTitle, MissPlotWords::tr("Miss %"));
+    rect_->axis(QCPAxis::atBottom)->setProperty(kShortTitle, tr("Cache size (slots)"));
+    rect_->axis(QCPAxis::atLeft)->setProperty(kShortTitle, tr("Miss %"));
     QObject::connect(&canvas_, &QCustomPlot::afterLayout, &canvas_, [this] { placeWords(); });
 }
 
@@ -80,8 +78,8 @@ void MissPlot::show(const CacheScene& scene) {
     scene_ = scene;
     const WhatIf& whatIf = *scene_.whatIf;
     rect_->axis(QCPAxis::atBottom)
-        ->setLabel(whatIf.trace().shared ? MissPlotWords::tr("Cache size (block slots shared by all sequences)")
-                                         : MissPlotWords::tr("Cache size (block slots per KV head)"));
+        ->setLabel(whatIf.trace().shared ? tr("Cache size (block slots shared by all sequences)")
+                                         : tr("Cache size (block slots per KV head)"));
     double highest = 0;
     for (std::size_t i = 0; i < policies_.size(); ++i) {
         const std::string& name = replayPolicies()[i].name;
@@ -129,7 +127,7 @@ void MissPlot::show(const CacheScene& scene) {
     const double margin = (last - first) * 0.02;
     canvas_.setFullX({first - margin, last + margin});
     canvas_.setFullY(panel_, {0, highest > 0 ? highest * 1.06 : 1});
-    setUnitAxis(rect_->axis(QCPAxis::atLeft), MissPlotWords::tr("Miss ratio"), Unit::Percent);
+    setUnitAxis(rect_->axis(QCPAxis::atLeft), tr("Miss ratio"), Unit::Percent);
     applyTheme(Theme::current());
 }
 
@@ -210,19 +208,17 @@ QVector<Swatch> MissPlot::swatches(const Theme& theme) const {
         const bool bound = name == kBound;
         QColor shade = policyColour(theme, name);
         if (bound) shade.setAlpha(90);
-        swatches << Swatch{bound ? MissPlotWords::tr("belady (bound)") : nameOfPolicy(i),
-                           shade,
-                           bound ? Swatch::Mark::Fill : Swatch::Mark::Line,
-                           {}};
+        swatches << Swatch{
+            bound ? tr("belady (bound)") : nameOfPolicy(i), shade, bound ? Swatch::Mark::Fill : Swatch::Mark::Line, {}};
     }
-    swatches << Swatch{MissPlotWords::tr("compulsory"), theme.mutedText, Swatch::Mark::Dashes, {}};
+    swatches << Swatch{tr("compulsory"), theme.mutedText, Swatch::Mark::Dashes, {}};
     return swatches;
 }
 
 QString MissPlot::tooltip(int size) const {
     const WhatIf& whatIf = *scene_.whatIf;
     if (size < whatIf.smallestSlots() || size > whatIf.largestSlots()) return {};
-    QString html = MissPlotWords::tr("<b>%1 block slots</b>").arg(formatCount(size));
+    QString html = tr("<b>%1 block slots</b>").arg(formatCount(size));
     for (std::size_t i = 0; i < policies_.size(); ++i) {
         const std::string& name = replayPolicies()[i].name;
         bool estimated = false;
@@ -236,14 +232,12 @@ QString MissPlot::tooltip(int size) const {
     }
     if (const double recorded = whatIf.recordedMissRatio(scene_.scope);
         !std::isnan(recorded) && size == whatIf.trace().run.deviceSlots)
-        html += MissPlotWords::tr("<br>◇ recorded: %1").arg(formatValue(Unit::Percent, 100 * recorded));
+        html += tr("<br>◇ recorded: %1").arg(formatValue(Unit::Percent, 100 * recorded));
     return html + (coldSteps() == ColdSteps::LeftOut && whatIf.coldStepCount() > 0
-                       ? MissPlotWords::tr(
-                             "<p>Misses of all blocks selected in steps that are not cold, replayed from the recorded "
-                             "selections. ≈ between replayed sizes. Click or drag the line to ask for a size.</p>")
-                       : MissPlotWords::tr(
-                             "<p>Misses of all selected blocks, replayed from the recorded selections. ≈ between "
-                             "replayed sizes. Click or drag the line to ask for a size.</p>"));
+                       ? tr("<p>Misses of all blocks selected in steps that are not cold, replayed from the recorded "
+                            "selections. ≈ between replayed sizes. Click or drag the line to ask for a size.</p>")
+                       : tr("<p>Misses of all selected blocks, replayed from the recorded selections. ≈ between "
+                            "replayed sizes. Click or drag the line to ask for a size.</p>"));
 }
 
 QString MissPlot::csv() const {

@@ -14,9 +14,7 @@ namespace kvscope::ui {
 
 namespace {
 
-struct SpeedPlotWords { // the words of this file, in the context that translators see
-    static QString tr(const char* text) { return QCoreApplication::translate("CacheView", text); }
-};
+QString tr(const char* text) { return QCoreApplication::translate("CacheView", text); }
 
 /// Labels at powers of two of what the axis holds the logarithm of.
 class PowerTicker final : public QCPAxisTicker {
@@ -37,7 +35,7 @@ protected:
 double rate(double tokens, double ns) { return ns > 0 ? tokens * 1e9 / ns : std::numeric_limits<double>::quiet_NaN(); }
 
 /// "12.3" where whole numbers would say too little.
-QString rateText(double perSecond) { return formatValue(Unit::Count, perSecond) + SpeedPlotWords::tr(" tokens/s"); }
+QString rateText(double perSecond) { return formatValue(Unit::Count, perSecond) + tr(" tokens/s"); }
 
 } // namespace
 
@@ -68,13 +66,12 @@ SpeedPlot::SpeedPlot(PlotCanvas& canvas, int panel, int group)
 void SpeedPlot::setAxis(Axis axis) {
     axis_ = axis;
     if (axis_ == Axis::Size) {
-        setIntegerAxis(rect_->axis(QCPAxis::atBottom),
-                       SpeedPlotWords::tr("Predicted speed by cache size (block slots)"));
-        rect_->axis(QCPAxis::atBottom)->setProperty(kShortTitle, SpeedPlotWords::tr("Cache size (slots)"));
+        setIntegerAxis(rect_->axis(QCPAxis::atBottom), tr("Predicted speed by cache size (block slots)"));
+        rect_->axis(QCPAxis::atBottom)->setProperty(kShortTitle, tr("Cache size (slots)"));
         canvas_.setMinimumSpan(2, group_);
     } else {
-        rect_->axis(QCPAxis::atBottom)->setLabel(SpeedPlotWords::tr("Predicted speed by link bandwidth (GB/s)"));
-        rect_->axis(QCPAxis::atBottom)->setProperty(kShortTitle, SpeedPlotWords::tr("Link (GB/s)"));
+        rect_->axis(QCPAxis::atBottom)->setLabel(tr("Predicted speed by link bandwidth (GB/s)"));
+        rect_->axis(QCPAxis::atBottom)->setProperty(kShortTitle, tr("Link (GB/s)"));
         rect_->axis(QCPAxis::atBottom)->setTicker(QSharedPointer<PowerTicker>::create());
         canvas_.setMinimumSpan(0.25, group_);
     }
@@ -144,8 +141,8 @@ void SpeedPlot::showLines() {
     canvas_.setFullX(range, group_);
     canvas_.setFullY(panel_, {0, ceiling > 0 ? ceiling * 1.12 : 1});
     canvas_.setMinimumHeight(panel_, ceiling > 0 ? ceiling / 1000 : 1);
-    setUnitAxis(rect_->axis(QCPAxis::atLeft), SpeedPlotWords::tr("Tokens/s"), Unit::Fraction);
-    rect_->axis(QCPAxis::atLeft)->setProperty(kShortTitle, SpeedPlotWords::tr("tok/s"));
+    setUnitAxis(rect_->axis(QCPAxis::atLeft), tr("Tokens/s"), Unit::Fraction);
+    rect_->axis(QCPAxis::atLeft)->setProperty(kShortTitle, tr("tok/s"));
 }
 
 void SpeedPlot::setAhead(const QVector<QPointF>& line) {
@@ -171,10 +168,9 @@ void SpeedPlot::applyTheme(const Theme& theme) {
 }
 
 QVector<Swatch> SpeedPlot::swatches(const Theme& theme) const {
-    QVector<Swatch> swatches{{SpeedPlotWords::tr("compute only"), theme.ok, Swatch::Mark::Dashes, {}},
-                             {SpeedPlotWords::tr("transfer only"), theme.miss, Swatch::Mark::Dashes, {}}};
-    if (scene_.question.layersAhead > 0)
-        swatches << Swatch{SpeedPlotWords::tr("loading ahead"), theme.accent, Swatch::Mark::Line, {}};
+    QVector<Swatch> swatches{{tr("compute only"), theme.ok, Swatch::Mark::Dashes, {}},
+                             {tr("transfer only"), theme.miss, Swatch::Mark::Dashes, {}}};
+    if (scene_.question.layersAhead > 0) swatches << Swatch{tr("loading ahead"), theme.accent, Swatch::Mark::Line, {}};
     return swatches;
 }
 
@@ -189,22 +185,18 @@ QString SpeedPlot::tooltip(double x) const {
     const RateSums sums = rateSums(answer->config, coldSteps());
     const int left = coldSteps() == ColdSteps::LeftOut ? scene_.whatIf->coldStepCount() : 0;
     const double steps = std::max(1, int(scene_.whatIf->trace().steps.size()) - left);
-    const QString at = axis_ == Axis::Size
-                           ? SpeedPlotWords::tr("%1 block slots").arg(formatCount(question.size))
-                           : SpeedPlotWords::tr("%1 GB/s").arg(formatValue(Unit::Fraction, question.gbps));
-    return SpeedPlotWords::tr(
-               "<b>%1, %2</b><br>%3 <b>%4</b> (predicted)<br>Per step: compute %5 (measured), exposed transfer %6 "
-               "(modelled)")
+    const QString at = axis_ == Axis::Size ? tr("%1 block slots").arg(formatCount(question.size))
+                                           : tr("%1 GB/s").arg(formatValue(Unit::Fraction, question.gbps));
+    return tr("<b>%1, %2</b><br>%3 <b>%4</b> (predicted)<br>Per step: compute %5 (measured), exposed transfer %6 "
+              "(modelled)")
                .arg(at, QString::fromStdString(question.policy), answer->estimated ? QStringLiteral("≈") : QString(),
                     rateText(answer->tokensPerSecond()), formatValue(Unit::Nanoseconds, sums.computeNs / steps),
                     formatValue(Unit::Nanoseconds, double(sums.exposedNs) / steps)) +
-           SpeedPlotWords::tr(
-               "<p>Dashed: tokens/s if there were only compute, or only exposed transfer. ◇: recorded, %1. Click or "
-               "drag "
-               "the line to ask.</p>")
-               .arg(scene_.whatIf->trace().run.timing == Timing::Measured
-                        ? SpeedPlotWords::tr("measured")
-                        : SpeedPlotWords::tr("compute measured and link modelled"));
+           tr("<p>Dashed: tokens/s if there were only compute, or only exposed transfer. ◇: recorded, %1. Click or "
+              "drag "
+              "the line to ask.</p>")
+               .arg(scene_.whatIf->trace().run.timing == Timing::Measured ? tr("measured")
+                                                                          : tr("compute measured and link modelled"));
 }
 
 QString SpeedPlot::csv() const {

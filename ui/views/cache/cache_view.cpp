@@ -32,7 +32,7 @@ namespace kvscope::ui {
 namespace {
 
 constexpr int kProgressMs = 100, kWideForLegend = 700;
-enum CachePanel { MissRatios, Speed, WorkingSet, Kept };
+enum Panel { Misses, Speed, WorkingSet, Kept };
 enum Group { Sizes, SpeedGroup, Windows }; // panels that share an x axis
 enum class Lower { ByBandwidth, BySize, Locality };
 
@@ -130,7 +130,7 @@ protected:
     }
 
     void clickedAt(int panel, QPointF at) override {
-        if (panel == MissRatios || panel == Speed) askAt(panel, at.x());
+        if (panel == Misses || panel == Speed) askAt(panel, at.x());
     }
 
     void moveCursor(int steps, int layers) override {
@@ -156,7 +156,7 @@ protected:
     QString tooltipAt(int panel, QPointF at) override {
         if (!whatIf_) return {};
         switch (panel) {
-        case MissRatios:
+        case Misses:
             return misses_->tooltip(int(std::lround(at.x())));
         case Speed:
             return speed_->tooltip(at.x());
@@ -265,10 +265,10 @@ private:
         row_->add(below[2], 1, 190);
         row_->setLeastPictureHeight(300);
         canvas().plotLayout()->setRowStretchFactor(1, 1.35);
-        misses_ = std::make_unique<MissPlot>(canvas(), MissRatios);
+        misses_ = std::make_unique<MissPlot>(canvas(), Misses);
         speed_ = std::make_unique<SpeedPlot>(canvas(), Speed, SpeedGroup);
         locality_ = std::make_unique<LocalityPlots>(canvas(), WorkingSet, Kept, Windows);
-        canvas().setMinimumHeight(MissRatios, 0.05);
+        canvas().setMinimumHeight(Misses, 0.05);
         canvas().setMinimumHeight(WorkingSet, 0.5);
     }
 
@@ -442,7 +442,7 @@ private:
     void askAt(int panel, double x) {
         if (!whatIf_) return;
         WhatIfQuestion question = controls_->question();
-        if (panel == MissRatios || speed_->axis() == SpeedPlot::Axis::Size)
+        if (panel == Misses || speed_->axis() == SpeedPlot::Axis::Size)
             question.size = std::clamp(int(std::lround(x)), whatIf_->smallestSlots(), whatIf_->largestSlots());
         else
             question.gbps = SpeedPlot::gbpsOf(x);

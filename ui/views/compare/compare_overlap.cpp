@@ -21,7 +21,7 @@ namespace kvscope::ui {
 namespace {
 
 constexpr int kOverlapPairs = 512; // selections are read whole: some thousand a step
-enum OverlapPanel { PerStep, PerLayer };
+enum Panel { PerStep, PerLayer };
 
 struct Chunk {
     SelectionCoverage coverage;

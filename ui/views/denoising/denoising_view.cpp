@@ -31,7 +31,7 @@ constexpr int kExportedAtOnce = 256;     // steps
 constexpr int kDensityShare = 7;         // the density panel takes one part in so many of the plot's height,
 constexpr int kLeastDensity = 44;        // but at least this,
 constexpr int kMostDensity = 92;         // and at most this height: logical pixels, without labels
-constexpr int kLeastPlotHeight = 320;    // a plot of less height has no density panel
+constexpr int kLeastHeight = 320;        // a plot of less height has no density panel
 constexpr double kChangesInRange = 0.98; // the colours cover this share of the changes
 
 std::string cellLine(const ForwardRow& row, const ForwardCell& cell, int sequence) {
@@ -400,7 +400,7 @@ bool DenoisingView::eventFilter(QObject* watched, QEvent* event) {
 }
 
 bool DenoisingView::wantsDensity() const {
-    if (const_cast<DenoisingView*>(this)->canvas().height() < kLeastPlotHeight) return false;
+    if (const_cast<DenoisingView*>(this)->canvas().height() < kLeastHeight) return false;
     return !onCanvas() || data_.hasSparse(); // what is read there is everything, unless tokens are evicted
 }
 

@@ -48,7 +48,7 @@ private:
 
 namespace {
 
-constexpr int kCardPadding = 10, kIcon = 18, kCardGap = 4, kCardSpacing = 6;
+constexpr int kPadding = 10, kIcon = 18, kGap = 4, kSpacing = 6;
 constexpr int kButtonRoom = 14; // more height for the last line of a card with buttons
 
 class CardDelegate final : public QStyledItemDelegate {
@@ -56,16 +56,16 @@ public:
     CardDelegate(const InsightModel& model, QObject* parent) : QStyledItemDelegate(parent), model_(model) {}
     void paint(QPainter* painter, const QStyleOptionViewItem& option, const QModelIndex& index) const override {
         const bool marked = option.state & (QStyle::State_Selected | QStyle::State_MouseOver);
-        drawInsight(painter, option.rect.adjusted(0, 0, 0, -kCardSpacing), option.font, insight(index),
-                    Theme::current(), marked, insight(index).proposal ? kButtonRoom : 0);
+        drawInsight(painter, option.rect.adjusted(0, 0, 0, -kSpacing), option.font, insight(index), Theme::current(),
+                    marked, insight(index).proposal ? kButtonRoom : 0);
     }
     QSize sizeHint(const QStyleOptionViewItem& option, const QModelIndex& index) const override {
         const auto* view = qobject_cast<const QListView*>(option.widget);
         const int width = view ? view->viewport()->width() : 600;
         const QRect area(0, 0, width, 0);
         const int buttons = insight(index).proposal ? kButtonRoom : 0;
-        return {width, drawInsight(nullptr, area, option.font, insight(index), Theme::current(), false, buttons) +
-                           kCardSpacing};
+        return {width,
+                drawInsight(nullptr, area, option.font, insight(index), Theme::current(), false, buttons) + kSpacing};
     }
 
 private:
@@ -124,8 +124,8 @@ int drawInsight(QPainter* painter, const QRect& area, const QFont& font, const I
     QFont bold = font, small = font;
     bold.setBold(true);
     small.setPointSizeF(std::max(7.5, font.pointSizeF() - 0.5));
-    const int left = area.left() + kCardPadding + kIcon + kCardPadding, right = area.right() - kCardPadding;
-    int y = area.top() + kCardPadding;
+    const int left = area.left() + kPadding + kIcon + kPadding, right = area.right() - kPadding;
+    int y = area.top() + kPadding;
     struct Paragraph {
         QString text;
         const QFont* font;
@@ -134,10 +134,10 @@ int drawInsight(QPainter* painter, const QRect& area, const QFont& font, const I
     };
     const QString price = insight.price ? QString::fromStdString(insight.price->text()) : QString();
     const Paragraph paragraphs[] = {
-        {shownText(insight.title), &bold, theme.text, kCardGap},
-        {price, &bold, theme.ok, kCardGap},
-        {shownText(insight.detail), &small, theme.mutedText, kCardGap},
-        {QObject::tr("Try: %1").arg(shownText(insight.advice)), &small, theme.text, kCardGap},
+        {shownText(insight.title), &bold, theme.text, kGap},
+        {price, &bold, theme.ok, kGap},
+        {shownText(insight.detail), &small, theme.mutedText, kGap},
+        {QObject::tr("Try: %1").arg(shownText(insight.advice)), &small, theme.text, kGap},
         {QObject::tr("Show in %1 →").arg(placeOf(insight.evidence)), &small, theme.accent, roomBelow},
     };
     const auto placeFor = [&](const Paragraph& paragraph) {
@@ -145,7 +145,7 @@ int drawInsight(QPainter* painter, const QRect& area, const QFont& font, const I
         const QRect room(left, y, std::max(80, right - left), 10'000);
         return metrics.boundingRect(room, Qt::AlignLeft | Qt::TextWordWrap, paragraph.text);
     };
-    int height = 2 * kCardPadding;
+    int height = 2 * kPadding;
     for (const Paragraph& paragraph : paragraphs)
         if (!paragraph.text.isEmpty()) height += placeFor(paragraph).height() + paragraph.below;
     if (!painter) return height;
@@ -156,8 +156,7 @@ int drawInsight(QPainter* painter, const QRect& area, const QFont& font, const I
     painter->setBrush(theme.raised);
     painter->drawRoundedRect(QRectF(area.left(), area.top(), area.width(), height).adjusted(0.5, 0.5, -0.5, -0.5), 6,
                              6);
-    drawSeverity(*painter, {area.left() + kCardPadding, area.top() + kCardPadding, kIcon, kIcon}, insight.severity,
-                 theme);
+    drawSeverity(*painter, {area.left() + kPadding, area.top() + kPadding, kIcon, kIcon}, insight.severity, theme);
     for (const Paragraph& paragraph : paragraphs) {
         if (paragraph.text.isEmpty()) continue;
         const QRect place = placeFor(paragraph);
@@ -214,7 +213,7 @@ void InsightCards::addButtons(int row, bool tries, const QString& whyNoRun, bool
     auto* foot = new QWidget;
     foot->setAttribute(Qt::WA_NoSystemBackground);
     auto* column = new QVBoxLayout(foot);
-    column->setContentsMargins(kCardPadding, kCardPadding, kCardPadding, kCardPadding + kCardSpacing - 2);
+    column->setContentsMargins(kPadding, kPadding, kPadding, kPadding + kSpacing - 2);
     column->addStretch();
     auto* line = new QHBoxLayout;
     line->addStretch();

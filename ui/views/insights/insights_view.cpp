@@ -34,7 +34,7 @@ namespace kvscope::ui {
 
 namespace {
 
-constexpr int kInsightPlotHeight = 230;
+constexpr int kPlotHeight = 230;
 constexpr int kHidden = kExposureCount; // the reasons of exposed time, then what is hidden
 constexpr int kPictureRoom = 240;       // of a picture's height, for the plot
 
@@ -43,7 +43,7 @@ QString reasonTitle(int index) {
     return QString::fromUtf8(text.data(), qsizetype(text.size()));
 }
 
-QString inQuotes(const std::string& text) {
+QString quoted(const std::string& text) {
     return QStringLiteral("\"%1\"").arg(QString::fromStdString(text).replace(QLatin1Char('"'), QLatin1String("\"\"")));
 }
 
@@ -70,7 +70,7 @@ public:
             RunsChanges* runner = runnerOf(*this);
             if (const auto change = proposedAt(index); change && runner != nullptr) runner->runWith(*change);
         });
-        canvas().QWidget::setMinimumHeight(kInsightPlotHeight);
+        canvas().QWidget::setMinimumHeight(kPlotHeight);
         legend_ = new LegendStrip(&canvas());
         canvas().plotLayout()->addElement(0, 0, legend_);
         panel_ = canvas().addPanel(false);
@@ -92,7 +92,7 @@ public:
                 csv += QStringLiteral("insight,%1,%2,%3,%4,%5,%6,%7,%8\n")
                            .arg(rank)
                            .arg(QString::fromStdString(insight.id), QLatin1String(nameOf(insight.severity)),
-                                inQuotes(insight.title),
+                                quoted(insight.title),
                                 insight.evidence.layer >= 0 ? QString::number(insight.evidence.layer) : QString(),
                                 QString::fromStdString(figure.name), QString::number(figure.value, 'g', 12),
                                 QString::fromStdString(figure.unit));

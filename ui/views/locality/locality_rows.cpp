@@ -10,9 +10,7 @@
 namespace kvscope::ui {
 
 namespace {
-struct LocalityRowWords { // the words of this file, in the context that translators see
-    static QString tr(const char* text) { return QCoreApplication::translate("LocalityRows", text); }
-};
+QString tr(const char* text) { return QCoreApplication::translate("LocalityRows", text); }
 } // namespace
 
 void LocalityRows::reset(const Shown& shown, int count, const ReadFilter& filter) {
@@ -33,26 +31,22 @@ void LocalityRows::name(int count) {
     for (int row = 0; row < count; ++row) {
         if (ofSequences) {
             const int sequence = row / shown_.kvHeads, head = row % shown_.kvHeads;
-            names_ << LocalityRowWords::tr("sequence %1 KV head %2").arg(sequence).arg(head);
+            names_ << tr("sequence %1 KV head %2").arg(sequence).arg(head);
             ticks_ << QStringLiteral("%1.%2").arg(sequence).arg(head);
         } else {
-            names_ << (shown_.kind == Kind::HeadsOfLayer ? LocalityRowWords::tr("KV head %1")
-                                                         : LocalityRowWords::tr("layer %1"))
-                          .arg(row);
+            names_ << (shown_.kind == Kind::HeadsOfLayer ? tr("KV head %1") : tr("layer %1")).arg(row);
             ticks_ << QString::number(row);
         }
     }
-    axisTitle_ = shown_.kind == Kind::Layers         ? LocalityRowWords::tr("Layer")
-                 : shown_.kind == Kind::LayersOfHead ? LocalityRowWords::tr("Layer, KV head %1").arg(shown_.kvHead)
-                 : ofSequences ? LocalityRowWords::tr("Sequence.KV head of layer %1").arg(shown_.layer)
-                               : LocalityRowWords::tr("KV head of layer %1").arg(shown_.layer);
+    axisTitle_ = shown_.kind == Kind::Layers         ? tr("Layer")
+                 : shown_.kind == Kind::LayersOfHead ? tr("Layer, KV head %1").arg(shown_.kvHead)
+                 : ofSequences                       ? tr("Sequence.KV head of layer %1").arg(shown_.layer)
+                                                     : tr("KV head of layer %1").arg(shown_.layer);
 }
 
 QString LocalityRows::title(int row) const {
-    if (shown_.kind == Kind::HeadsOfLayer)
-        return LocalityRowWords::tr("layer %1, %2").arg(shown_.layer).arg(names_.value(row));
-    if (shown_.kind == Kind::LayersOfHead)
-        return LocalityRowWords::tr("%1, KV head %2").arg(names_.value(row)).arg(shown_.kvHead);
+    if (shown_.kind == Kind::HeadsOfLayer) return tr("layer %1, %2").arg(shown_.layer).arg(names_.value(row));
+    if (shown_.kind == Kind::LayersOfHead) return tr("%1, KV head %2").arg(names_.value(row)).arg(shown_.kvHead);
     return names_.value(row);
 }
 

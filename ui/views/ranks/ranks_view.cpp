@@ -28,7 +28,7 @@ namespace kvscope::ui {
 
 namespace {
 
-constexpr int kStepsPerPiece = 4096; // steps that are written in one piece
+constexpr int kAtOnce = 4096; // steps that are written in one piece
 
 Unit unitOf(const RankNumberInfo& info) {
     const std::string_view unit = info.unit;
@@ -38,7 +38,7 @@ Unit unitOf(const RankNumberInfo& info) {
 QFont groupFont() { return headlineFont(1.25); }
 
 /// Text of the profiler as people read it on the screen.
-QString sentenceText(const std::string& text) {
+QString onScreen(const std::string& text) {
     return QString::fromStdString(text).replace(QStringLiteral(" us"), QStringLiteral(" µs"));
 }
 
@@ -130,16 +130,16 @@ RanksView::Answer RanksView::readFor(TraceReader& reader, const OpenRun& run) {
             if (error.kind != ErrorKind::Unsupported) throw;
             return {nullptr, QString::fromStdString(oneLine(error))};
         }
-        read->headline = sentenceText(lateSentence(read->steps));
+        read->headline = onScreen(lateSentence(read->steps));
         if (group.ranks.size() == 1)
             read->headline = QObject::tr("Only rank %1 is in this trace: open the folder of all ranks to see them "
                                          "side by side")
                                  .arg(group.ranks.front().rank);
         else if (read->headline.isEmpty())
             read->headline = QObject::tr("How long the steps of the ranks took is not known");
-        read->clocks = sentenceText(clockSentence(runs, group));
-        if (group.ranks.size() > 1) read->layout = sentenceText(layoutSentence(group));
-        for (const std::string& problem : rankProblems(runs, group)) read->problems << sentenceText(problem);
+        read->clocks = onScreen(clockSentence(runs, group));
+        if (group.ranks.size() > 1) read->layout = onScreen(layoutSentence(group));
+        for (const std::string& problem : rankProblems(runs, group)) read->problems << onScreen(problem);
         for (const RankedRun& ranked : group.ranks)
             read->modelled = read->modelled || runs[ranked.run].timing != Timing::Measured;
         return {std::move(read), {}};
@@ -419,9 +419,9 @@ NumberWriter RanksView::numbers() const {
     return [read = read_, first, last](NumberSink& sink) {
         const RankSteps& steps = read->steps;
         sink.add("step,rank,run_id,step_ns,hit_rate,misses,h2d_bytes,exposed_ns,wait_ns\n");
-        for (int from = first; from <= last; from += kStepsPerPiece) {
+        for (int from = first; from <= last; from += kAtOnce) {
             std::string lines;
-            for (int step = from; step <= std::min(from + kStepsPerPiece - 1, last); ++step)
+            for (int step = from; step <= std::min(from + kAtOnce - 1, last); ++step)
                 for (int row = 0; row < int(steps.ranks.size()); ++row) {
                     // A missing rank has no numbers, and a number of a step need not be one of the rank's own.
                     if (steps.runs[row] == 0 || !isRecorded(steps, step, row)) continue;

@@ -29,7 +29,7 @@ namespace kvscope::ui {
 namespace {
 
 constexpr double kReach = 12;      // pixels around a point that are its own
-constexpr double kAlike = 0.1;     // relative: a run's context or batch that counts as the curves' own
+constexpr double kNear = 0.1;      // relative: a run's context or batch that counts as the curves' own
 constexpr double kNearHits = 0.02; // absolute, of a hit rate
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
@@ -374,7 +374,7 @@ private:
 
     /// Whether the curves are drawn for a run's conditions, the varied one aside.
     bool comparable(const RunPoint& point) const {
-        const auto near = [](double a, double b) { return std::abs(a - b) <= kAlike * b; };
+        const auto near = [](double a, double b) { return std::abs(a - b) <= kNear * b; };
         const bool batch = choice_.axis == RooflineAxis::Batch || choice_.family == RooflineFamily::Batches ||
                            near(point.run.batch, choice_.batch);
         const bool context = choice_.axis == RooflineAxis::Context || near(point.run.context, choice_.context);

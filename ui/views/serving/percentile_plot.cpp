@@ -19,7 +19,7 @@ namespace kvscope::ui {
 namespace {
 
 constexpr std::array<double, 4> kShown{0.5, 0.9, 0.99, 0.999};
-constexpr double kLeastTop = 1.3, kAboveTop = 0.15, kDecadeMargin = 0.06; // in decades
+constexpr double kLeastTop = 1.3, kAboveTop = 0.15, kMargin = 0.06; // in decades
 
 /// The coordinate of a percentile. share: of the samples, that are longer
 double placeOfTail(double share) { return -std::log10(share); }
@@ -125,7 +125,7 @@ void PercentilePlot::setCurves(std::vector<Curve> curves, double boundMs) {
     if (low > high) low = 0, high = 3;
     bound_->setVisible(boundMs > 0);
     if (boundMs > 0) bound_->setData({placeOfNs(boundMs * 1e6), placeOfNs(boundMs * 1e6)}, {-1, top + 1}, true);
-    const double margin = std::max(kDecadeMargin, 0.03 * (high - low));
+    const double margin = std::max(kMargin, 0.03 * (high - low));
     canvas_.setFullX({low - margin, high + margin}, panel_);
     canvas_.setFullY(panel_, {0, top});
     showChosen();

@@ -26,7 +26,7 @@ constexpr std::size_t kMostNames = 10'000; // names along the x axis
 constexpr std::size_t kLooked = 1000;      // rows that tell whether a column holds numbers
 constexpr std::size_t kMostSeries = 8;     // colours that can still be told apart
 
-QColor plotSeriesColour(std::size_t index) {
+QColor seriesColour(std::size_t index) {
     const Theme& theme = Theme::current();
     static constexpr std::array kOrder{0, 6, 8, 2, 9, 5, 3, 7}; // neighbours in the theme's list resemble each other
     return index == 0   ? theme.runA
@@ -165,7 +165,7 @@ void SqlPlot::present() {
         const QString& name = names[qsizetype(s)];
         drawSeries(drawing, s, int(columns_.indexOf(name)));
         swatches << Swatch{
-            name, plotSeriesColour(s), drawing.kind == Kind::Lines ? Swatch::Mark::Line : Swatch::Mark::Fill, {}};
+            name, seriesColour(s), drawing.kind == Kind::Lines ? Swatch::Mark::Line : Swatch::Mark::Fill, {}};
     }
     legend_->setSwatches(swatches.size() > 1 ? swatches : QVector<Swatch>());
     setRanges(drawing);
@@ -214,7 +214,7 @@ void SqlPlot::drawSeries(Drawing& drawing, std::size_t series, int column) {
         drawing.anyValue = true;
     }
     drawnRows_ = std::max(drawnRows_, std::size_t(keys.size()));
-    const QColor colour = plotSeriesColour(series);
+    const QColor colour = seriesColour(series);
     QCPAxis *x = panel_->axis(QCPAxis::atBottom), *y = panel_->axis(QCPAxis::atLeft);
     if (drawing.kind == Kind::Bars) {
         auto* bars = new QCPBars(x, y);

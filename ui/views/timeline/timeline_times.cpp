@@ -16,8 +16,8 @@ namespace {
 constexpr std::size_t kTimesUnasked = 400'000; // spans in view that are added up again and again while more arrive
 constexpr std::size_t kTimesAtOnce = 400'000;  // in one go; more are added up on a worker
 constexpr int kSliceMs = 5;
-constexpr int kTimesPatienceMs = 300;         // a table that comes sooner needs no word before it
-constexpr std::size_t kSpansPerTurn = 10'000; // well under a millisecond
+constexpr int kTimesPatienceMs = 300;        // a table that comes sooner needs no word before it
+constexpr std::size_t kSpansAtOnce = 10'000; // well under a millisecond
 constexpr std::size_t kSettledAtOnce = 60'000;
 } // namespace
 
@@ -60,7 +60,7 @@ void TimelineView::addTimes() {
     QElapsedTimer slice;
     slice.start();
     bool done = false;
-    do done = sum_->times.advance(kSpansPerTurn);
+    do done = sum_->times.advance(kSpansAtOnce);
     while (!done && slice.elapsed() < kSliceMs);
     if (done) {
         presentTimes();

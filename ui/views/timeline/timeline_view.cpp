@@ -31,11 +31,11 @@ namespace kvscope::ui {
 
 namespace {
 
-constexpr int kPanelHeight = 150; // at most a third of the view, until somebody drags the handle
-constexpr int kLow = 480;         // px of rows and panel; in less, a panel that explains nothing is as low as it gets
-constexpr int kTimesHeight = 260; // when a range is measured; at most two fifths of the view
-constexpr int kReadingRedrawMs = 60; // while spans are read
-constexpr int kTimesPauseMs = 250;   // self times follow the window once it rests
+constexpr int kPanelHeight = 150;  // at most a third of the view, until somebody drags the handle
+constexpr int kLow = 480;          // px of rows and panel; in less, a panel that explains nothing is as low as it gets
+constexpr int kTimesHeight = 260;  // when a range is measured; at most two fifths of the view
+constexpr int kRedrawMs = 60;      // while spans are read
+constexpr int kTimesPauseMs = 250; // self times follow the window once it rests
 
 } // namespace
 
@@ -279,7 +279,7 @@ void TimelineView::take(const SpanBatch& batch, const GaugeBatch& gauges) {
     waits_ = held.empty();
     // The drawing knows its spans by their places.
     if (moves != held.index.moves() || !feed_.loading() || !sinceDrawn_.isValid() ||
-        sinceDrawn_.elapsed() >= kReadingRedrawMs) {
+        sinceDrawn_.elapsed() >= kRedrawMs) {
         canvas_->dataChanged();
         cursorMoved();
         if (!batch.spans.empty() || batch.atEnd) {
