@@ -1,14 +1,21 @@
 // A prefix of a block-diffusion run that waits on the host, on a GPU: every number is that of the resident run, and
 // what travels is what the CPU backend would have sent for the same selections.
 #include "core/cache/cache_policy.h"
+#include "core/cuda/cuda_engine.h"
+#include "core/cuda/diffusion/cuda_denoiser.h"
+#include "core/cuda/gpu_device.h"
 #include "core/engine/cpu/cpu_prefix_transfers.h"
+#include "core/select/method.h"
 #include "kernels/kernels.h"
+#include "tests/core/cuda/declared_memory.h"
 #include "tests/core/diffusion_model.h"
 #include "tests/kernels/cuda/device.h"
 #include "tests/support/packed_blocks.h"
 #include "tests/support/refusal.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <iostream>
 #include <memory>
 
 namespace kvscope {
@@ -259,6 +266,11 @@ TEST(DenoisersAheadOnCuda, ChangeNoBitOfTheTrainedModel) {
         for (const SelectionRecord& chosen : step.selections) predicted += chosen.predicted, used += chosen.used;
     EXPECT_GT(used, 0);
     EXPECT_LE(used, predicted);
+    std::cout << fmt::format(
+        "layers wait {:.2f} ms for {:.2f} MB on demand, {:.2f} ms for {:.2f} MB where pages are asked "
+        "for ahead: {} of {} were used\n",
+        double(onDemand.summary.exposedNs) * 1e-6, double(onDemand.summary.h2dBytes) * 1e-6,
+        double(sent.summary.exposedNs) * 1e-6, double(sent.summary.h2dBytes) * 1e-6, used, predicted);
 }
 
 int completePages(const StepRecord& step, int sequence, int page) {
@@ -343,7 +355,32 @@ TEST(DenoisersAheadOnCuda, AskForWhatTheTokensWouldChoose) {
     EXPECT_GT(later, 20);
 }
 
-// ---- Ends and refusals ----------------------------------------------------------------------------------------------
+// ---- Memory, ends and refusals
+// ----------------------------------------------------------------------------------------------
+
+/// With tails, without, and with what is asked ahead.
+TEST(DenoisersOffloadOnCuda, DeclareWhatTheyTake) {
+    KVSCOPE_NEEDS_GPU();
+    const MethodEntry& entry = findMethod("losa");
+    const std::vector<std::vector<std::int32_t>> ids = prompts();
+    for (const int block : {8, 16})
+        for (const bool asks : {false, true})
+            for (const int slots : {1, 9}) {
+                const auto loaded = smallSdar(block);
+                ParameterValues values = resolveDefaults(entry, loaded->config());
+                values.set(entry.denoisingParameters, "page", "16");
+                values.set(entry.denoisingParameters, "block", std::to_string(block));
+                DenoiseSetup setup{
+                    loaded, ids, select::denoiseOptions(values), entry.make(values, loaded->config()), {}};
+                for (const auto& prompt : ids) setup.maxTokens.push_back((int(prompt.size()) + 100) / 16 * 16);
+                setup.options.fetchAhead = asks;
+                setup.slots = slots;
+                const auto model = DeviceModel::of(loaded);
+                const MemoryPlan planned = CudaDenoiser::memory(model, setup, gpuLaunch(usableGpu()));
+                EXPECT_EQ(planned.bytes("kv_tails") > 0, block == 8);
+                test::expectDeclaredMemory(planned, [&] { return std::make_unique<CudaDenoiser>(model, setup); });
+            }
+}
 
 /// Tokens are drawn, so that each sequence ends somewhere in a block.
 TEST(DenoisersOffloadOnCuda, EndWithinABlock) {
