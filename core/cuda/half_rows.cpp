@@ -49,8 +49,8 @@ void HalfRows::open() {
     const ChoiceLists& lists = all_.choice.lists;
     choice_.lists = {RowsOf(lists.block, entries)[head], RowsOf(lists.slot, entries)[head], lists.count + head,
                      RowsOf(lists.loads, entries)[head], RowsOf(lists.writeBacks, head)[choice_.writeBackLists()]};
-    transfers_.openHalf(all_.transfers, number_);
     layers_ = all_.layers;
+    transfers_.openHalf(all_.transfers, number_);
     for (const LayerId i : layers_.ids()) {
         placeLayer(layers_[i]);
         layers_[i].counts = transfers_.countsOf(i);

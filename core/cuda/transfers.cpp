@@ -42,7 +42,7 @@ void Transfers::openHalf(const Transfers& all, int half) {
     for (cuda::Event* event : {&chosen_, &loaded_[0], &loaded_[1]}) *event = cuda::Event::make();
     secondStream_ = all.secondStream_;
     blocksOfAll_ = all.blocks();
-    counters = RowsOf(all.counters, halfCounters())[half];
+    counters = RowsOf(all.counters, all.halfCounters())[half];
 }
 
 void Transfers::checkLoop() {

@@ -14,39 +14,39 @@ namespace fs = std::filesystem;
 
 namespace {
 
-using Json = nlohmann::json;
 using Names = std::set<std::string>;
 
 /// The post-processor of tokenizer.json; null: there is none. Vocabulary and merges are not kept, because they are most
 /// of the file.
-Json postProcessorOf(const std::string& tokenizer) {
-    const auto kept = [](int depth, Json::parse_event_t event, Json& parsed) {
-        return depth != 1 || event != Json::parse_event_t::key || parsed == "post_processor";
+nlohmann::json postProcessorOf(const std::string& tokenizer) {
+    const auto kept = [](int depth, nlohmann::json::parse_event_t event, nlohmann::json& parsed) {
+        return depth != 1 || event != nlohmann::json::parse_event_t::key || parsed == "post_processor";
     };
-    const Json file = Json::parse(tokenizer, kept, false);
+    const nlohmann::json file = nlohmann::json::parse(tokenizer, kept, false);
     return member(file, "post_processor");
 }
 
 /// The ids that a post-processor puts around a text.
-std::vector<std::int32_t> edgesOf(const Json& processor) {
+std::vector<std::int32_t> edgesOf(const nlohmann::json& processor) {
     std::vector<std::int32_t> edges;
-    for (const Json& part : member(processor, "processors"))
+    for (const nlohmann::json& part : member(processor, "processors"))
         for (const std::int32_t id : edgesOf(part)) edges.push_back(id);
-    for (const Json& piece : member(processor, "single")) {
-        const Json& name = member(member(piece, "SpecialToken"), "id");
+    for (const nlohmann::json& piece : member(processor, "single")) {
+        const nlohmann::json& name = member(member(piece, "SpecialToken"), "id");
         if (!name.is_string()) continue;
-        const Json& ids = member(member(member(processor, "special_tokens"), name.get<std::string>().c_str()), "ids");
-        for (const Json& id : ids)
+        const nlohmann::json& ids =
+            member(member(member(processor, "special_tokens"), name.get<std::string>().c_str()), "ids");
+        for (const nlohmann::json& id : ids)
             if (id.is_number_integer()) edges.push_back(id.get<std::int32_t>());
     }
     return edges;
 }
 
-void noteEdges(const fs::path& folder, const Tokenizer& tokenizer, const Json& config,
+void noteEdges(const fs::path& folder, const Tokenizer& tokenizer, const nlohmann::json& config,
                std::vector<std::string>& notes) {
     std::vector<std::string> flags;
     for (const char* key : {"add_bos_token", "add_eos_token"})
-        if (const Json& flag = member(config, key); flag.is_boolean())
+        if (const nlohmann::json& flag = member(config, key); flag.is_boolean())
             flags.push_back(fmt::format("{}: {}", key, flag.get<bool>()));
     if (flags.empty()) return;
     std::vector<std::int32_t> own = tokenizer.encode("");
@@ -60,18 +60,18 @@ void noteEdges(const fs::path& folder, const Tokenizer& tokenizer, const Json& c
 }
 
 /// Adds the token's text, where the value is one.
-void addToken(const Json& token, Names& names) {
-    const Json& text = token.is_object() ? member(token, "content") : token;
+void addToken(const nlohmann::json& token, Names& names) {
+    const nlohmann::json& text = token.is_object() ? member(token, "content") : token;
     if (text.is_string() && text != "") names.insert(text.get<std::string>());
 }
 
-void noteMissing(const Tokenizer& tokenizer, const Json& config, std::vector<std::string>& notes) {
+void noteMissing(const Tokenizer& tokenizer, const nlohmann::json& config, std::vector<std::string>& notes) {
     Names special, any;
     for (const auto& [key, value] : config.items())
         if (key.ends_with("_token")) addToken(value, special);
     for (const char* key : {"extra_special_tokens", "additional_special_tokens"})
-        for (const Json& token : member(config, key)) addToken(token, special);
-    for (const Json& token : member(config, "added_tokens_decoder"))
+        for (const nlohmann::json& token : member(config, key)) addToken(token, special);
+    for (const nlohmann::json& token : member(config, "added_tokens_decoder"))
         addToken(token, member(token, "special") == true ? special : any);
     std::vector<std::string> missing;
     for (const std::string& name : special)
@@ -94,7 +94,7 @@ std::vector<std::string> tokenizerNotes(const fs::path& folder, const Tokenizer&
     std::error_code ignored;
     const fs::path stated = folder / "tokenizer_config.json";
     if (!fs::exists(stated, ignored) || !fs::exists(folder / "tokenizer.json", ignored)) return notes;
-    const Json config = parseJson(textOfFile(stated));
+    const nlohmann::json config = parseJson(textOfFile(stated));
     noteEdges(folder, tokenizer, config, notes);
     noteMissing(tokenizer, config, notes);
     if (member(config, "split_special_tokens") == true)

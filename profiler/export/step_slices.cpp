@@ -69,7 +69,7 @@ bool StepSliceReader::next(StepSlices& step) {
     step.startNs = steps_.int64(2);
     step.durationNs = steps_.int64(3);
     const std::int64_t embed = steps_.int64(4), head = steps_.int64(5), sample = steps_.int64(6);
-    step.tokens = steps_.int64(7);
+    step.tokens = steps_.int64(7) - prompts_.mixedTokens(step.step);
     step.hits = steps_.int64(8);
     step.misses = steps_.int64(9);
     step.h2dBytes = steps_.int64(10);

@@ -29,6 +29,7 @@ struct LayerTransfer {
 struct StepSlices {
     std::int32_t step = 0;
     Phase phase = Phase::Decode;
+    // tokens: without those of prompts where the step decodes
     std::int64_t startNs = 0, durationNs = 0, tokens = 0, hits = 0, misses = 0, h2dBytes = 0, d2hBytes = 0,
                  exposedNs = 0;
     std::vector<StageSlice> slices; // by start, outer ones first

@@ -44,7 +44,9 @@ double deviceKvBytes(const RunRow& run, const RunSummary& summary) {
     const std::int64_t tokens = summary.promptTokens + summary.decodedTokens;
     const bool partsOfBlocks = !run.metaOr(run_meta::kKvBlockTokens).empty();
     const bool keepsAll = run.budgetBlocks == 0 && summary.misses == 0 && summary.h2dBytes == 0;
-    if (run.blockSize <= 0 || tokens <= 0 || run.droppedSteps > 0 || partsOfBlocks || !keepsAll) return kUnknown;
+    if (run.blockSize <= 0 || tokens <= 0 || run.droppedSteps > 0 || partsOfBlocks || !keepsAll ||
+        run.prompts.severalPrompts()) // whose requests are over keep none
+        return kUnknown;
     return double(tokens) / run.blockSize * double(run.blockBytes) * run.layers * run.kvHeads;
 }
 

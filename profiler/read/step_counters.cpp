@@ -35,7 +35,9 @@ void StepCounters::append(const std::vector<StepRow>& steps) {
         lastEnd_ = end_.size() == 1 ? end_.back() : std::max(lastEnd_, end_.back());
         const bool decode = step.phase == Phase::Decode;
         // The number is known only if all steps from the first one on were appended.
-        const bool follows = number_.empty() ? !decode : step.step == number_.back() + 1;
+        bool follows = number_.empty() ? !decode : step.step == number_.back() + 1;
+        // A prompt that is read later may take the place of another request's tokens.
+        follows = follows && !(firstDecode_ != kNowhere && step.promptTokens > 0);
         fedTokens_ = follows && fedTokens_ >= 0 ? fedTokens_ + step.tokens : -1;
         if (decode && firstDecode_ == kNowhere) firstDecode_ = number_.size();
         number_.push_back(step.step);
@@ -47,7 +49,7 @@ void StepCounters::append(const std::vector<StepRow>& steps) {
         loadedAt_.push_back(decode ? loadedBlocks_ : -1);
         fedAt_.push_back(fedTokens_);
         const float values[kCount] = {
-            decode ? perSecond(step.tokens) : kNone,
+            decode ? perSecond(step.decodeTokens()) : kNone,
             step.hits + step.misses > 0 ? float(double(step.hits) / double(step.hits + step.misses)) : kNone,
             perSecond(step.h2dBytes),
             perSecond(step.d2hBytes),
