@@ -60,7 +60,7 @@ std::string recordedPolicy(const std::string& paramsJson) {
 
 /// Whose a selection is: of a serving run the request's number; else the sequence, and above it which of its prompts it
 /// has begun.
-std::int64_t ownerOf(const PromptSteps& prompts, int step, int sequence) {
+std::int64_t promptOwner(const PromptSteps& prompts, int step, int sequence) {
     return std::int64_t(prompts.promptAt(sequence, step)) << 10 | sequence;
 }
 
@@ -96,7 +96,7 @@ public:
         : trace_(trace), fed_(fed), served_(served),
           severalPrompts_(served.empty() && trace.run.prompts.severalPrompts()) {}
 
-    /// sequence: its owner, as ownerOf says or, of a serving run, the request.
+    /// sequence: its owner, as promptOwner says or, of a serving run, the request.
     void addSelection(int step, int layer, std::int64_t sequence, int kvHead, std::span<const PackedBlock> blocks,
                       bool opens, RecordedOutcome recorded) {
         Pool& pool = at(layer, sequence, kvHead);
@@ -235,7 +235,7 @@ Blocks readSelections(Connection& connection, const StepIndex& index, int lastSt
         if (!blocks.empty() && blocks.back().id() >= kMaxBlocks) return Blocks::TooFar;
         const RecordedOutcome recorded{rows.int32(2), rows.int32(3)};
         const std::int64_t owner =
-            served.empty() ? ownerOf(run.prompts, step, sequence) : served.requestAt(step, sequence);
+            served.empty() ? promptOwner(run.prompts, step, sequence) : served.requestAt(step, sequence);
         if (owner < 0) refuse("is of no request");
         pools.addSelection(index[step], layer, owner, kvHead, blocks, rows.int64(1) != 0 && !blocks.empty(), recorded);
         trace.hits += recorded.hits;
@@ -249,7 +249,7 @@ Blocks readSelections(Connection& connection, const StepIndex& index, int lastSt
 }
 
 /// The ids that the run selects. @throws Error(Unsupported): too many
-BlockNumbers numbersOf(Connection& connection, const RunRow& run, int lastStep, const std::stop_token& stop) {
+BlockNumbers blockNumbersOf(Connection& connection, const RunRow& run, int lastStep, const std::stop_token& stop) {
     const auto [low, high] = trace::keysOfSteps(run.runId, 0, lastStep, trace::kSelectionShift);
     Statement rows(connection, "SELECT blocks FROM selection WHERE id BETWEEN ? AND ? AND blocks IS NOT NULL");
     rows.bindAll(low, high);
@@ -283,7 +283,7 @@ FedTokens readFedTokens(Connection& connection, const StepIndex& index, int last
         if (position < 0 || position / std::max(run.blockSize, 1) > PackedBlock::kMaxId || sequence >= run.sequences)
             damaged(connection, fmt::format("the token of step {}, sequence {}, position {} is outside the run", step,
                                             sequence, position));
-        fed[ownerOf(run.prompts, step, sequence)].push_back({index[step], position});
+        fed[promptOwner(run.prompts, step, sequence)].push_back({index[step], position});
     }
     return fed;
 }
@@ -470,7 +470,7 @@ SelectionTrace loadSelectionTrace(const TraceReader& reader, int runId, const Pr
     std::optional<Pools> pools(std::in_place, trace, fed, served);
     Blocks found = readSelections(*impl.connection, index, lastStep, served, {}, trace, *pools, progress, stop);
     if (found == Blocks::TooFar) {
-        const BlockNumbers numbers = numbersOf(*impl.connection, trace.run, lastStep, stop);
+        const BlockNumbers numbers = blockNumbersOf(*impl.connection, trace.run, lastStep, stop);
         trace.pools.clear();
         trace.hits = trace.misses = trace.coldHits = trace.coldMisses = 0;
         trace.renumbered = true;

@@ -38,6 +38,7 @@ public:
     /// slots: pages of a KV head that are on the device. policy: "keep-selected" or one that goes by last use
     CudaPrefix(const Parts& parts, int slots, const std::string& policy);
 
+    /// Asks the arena for memory on the device, and for the store on the host.
     void plan(DeviceArena& arena);
     /// Once the arena is taken: lets all layers use the window.
     void open();

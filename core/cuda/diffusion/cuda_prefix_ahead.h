@@ -36,6 +36,7 @@ public:
     };
     explicit CudaPrefixAhead(const Parts& parts) : p_(parts), layers_(int(p_.layers.size())) {}
 
+    /// Asks the arena for memory.
     void plan(DeviceArena& arena);
     /// Makes streams and events.
     void open();
