@@ -4,14 +4,15 @@ option(KVSCOPE_UNITY "Compile many files at once: a whole build is faster, a bui
 # Puts the .cpp files of the target, in the order of their folders, into batches of equal size and at most `size` files. Most batches
 # have files of several folders: names in anonymous namespaces may not meet within a library. A file with compile options or
 # definitions of its own is compiled alone, and so are the folders and files behind ALONE. The folders behind APART and below them
-# have batches of their own, folder by folder, of at most APART_SIZE files where that is given. Release builds compile the folders
+# have batches of their own, folder by folder, of at most APART_SIZE files where that is given. No batch has two of the files behind
+# ONE_EACH, whose names would meet; those that are more than the batches are compiled alone. Release builds compile the folders
 # behind FOLDERS at LEVEL, whatever the level of the target, in batches of their own; builds without batches do not. LEVEL is not
 # for a target with precompiled headers: GCC 12 ends with an internal error where these were made at another level.
 function(kvscope_unity target size)
     if(NOT KVSCOPE_UNITY)
         return()
     endif()
-    cmake_parse_arguments(arg "" "LEVEL;APART_SIZE" "ALONE;APART;FOLDERS" ${ARGN})
+    cmake_parse_arguments(arg "" "LEVEL;APART_SIZE" "ALONE;APART;FOLDERS;ONE_EACH" ${ARGN})
     get_target_property(sources ${target} SOURCES)
     list(FILTER sources INCLUDE REGEX "\\.cpp$")
     list(SORT sources)
@@ -36,20 +37,30 @@ function(kvscope_unity target size)
             string(APPEND part ${arg_LEVEL})
         endif()
         list(APPEND parts ${part})
-        list(APPEND files_${part} ${source})
+        if(name IN_LIST arg_ONE_EACH)
+            list(APPEND one_each_${part} ${source})
+        else()
+            list(APPEND files_${part} ${source})
+        endif()
     endforeach()
     list(REMOVE_DUPLICATES parts)
     foreach(part IN LISTS parts)
         list(LENGTH files_${part} count)
+        list(LENGTH one_each_${part} one_each_count)
         set(most ${size})
         if(arg_APART_SIZE AND NOT part MATCHES "^${target}")
             set(most ${arg_APART_SIZE})
         endif()
-        math(EXPR batches "(${count} + ${most} - 1) / ${most}")
+        math(EXPR batches "(${count} + ${one_each_count} + ${most} - 1) / ${most}")
+        list(SUBLIST one_each_${part} 0 ${batches} one_each)
         set(index 0)
-        foreach(file IN LISTS files_${part})
-            math(EXPR batch "${index} * ${batches} / ${count}")
-            math(EXPR index "${index} + 1")
+        foreach(file IN LISTS one_each files_${part})
+            if(file IN_LIST one_each)
+                list(FIND one_each ${file} batch)
+            else()
+                math(EXPR batch "${index} * ${batches} / ${count}")
+                math(EXPR index "${index} + 1")
+            endif()
             string(MAKE_C_IDENTIFIER "${part}_${batch}" group)
             set_source_files_properties(${file} PROPERTIES UNITY_GROUP ${group})
             if(arg_LEVEL AND part MATCHES "${arg_LEVEL}$") # the file that CMake writes for the batch
