@@ -179,6 +179,7 @@ TEST_F(HostileTrace, OwnViewsGiveWhatAGoodTracesViewsGive) {
            "INSERT INTO counter VALUES (1, 1, 901, 0, 10, 5); INSERT INTO gauge VALUES (1, 2, 901, 7, 0.5);"
            "INSERT INTO flow VALUES (1, 1, 9001, 9002); INSERT INTO clock_sync VALUES (1, 1, 901, 5, 500, 1);"
            "INSERT OR IGNORE INTO lookahead SELECT id, 4, 3, 1, 0, NULL FROM selection;"
+           "INSERT INTO prompt_piece SELECT id << 20, 1, 0, 1 FROM step WHERE tokens > 1;"
            "INSERT INTO denoise SELECT id << 20, 0, 1, 0, 4, 2 FROM step;"
            "INSERT INTO denoise_token SELECT id << 20 | 3, 11, 9, 12, 0.75, 1 FROM step;"
            "INSERT INTO denoise_layer SELECT id, 1, 2, 5, 3, 0.25, x'0000803f' FROM selection;"

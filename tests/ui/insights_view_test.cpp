@@ -57,6 +57,8 @@ TEST_F(InsightsViewTest, SaysWhatTheProfilerSays) {
     EXPECT_EQ(headline(), shownText(report.exposure.headline));
     ASSERT_EQ(cards().insights().size(), report.insights.size() + 1);
     EXPECT_EQ(cards().insights().front().id, kRoofInsight) << "why not the roof comes first";
+    EXPECT_LT(cards().geometry().bottom(), child<QLabel>("headline").mapTo(view.get(), QPoint()).y())
+        << "and above the sentence about the plot";
     for (std::size_t i = 0; i < report.insights.size(); ++i)
         EXPECT_EQ(cards().model()->index(int(i) + 1, 0).data().toString(), shownText(report.insights[i].title));
     const QAbstractItemModelTester tester(cards().model(), QAbstractItemModelTester::FailureReportingMode::Fatal);

@@ -158,12 +158,14 @@ TEST_F(WholeWindow, SaysWhatAFreshOneSaysWhateverWasShownBefore) {
         }
         const bool another = !window.workspace().current() || window.workspace().current()->key.path != path;
         open(window, path, view);
+        ASSERT_FALSE(HasFatalFailure());
         if (another) {
             EXPECT_EQ(window.workspace().cursor().firstStep, -1) << "the range belongs to the run before";
         }
         if (!fresh.contains({path, view})) {
             const auto alone = makeWindow(true, size);
             open(*alone, path, view);
+            ASSERT_FALSE(HasFatalFailure());
             fresh[{path, view}] = shownIn(*alone);
         }
         const Shown& wanted = fresh[{path, view}];

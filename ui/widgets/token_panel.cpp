@@ -270,6 +270,7 @@ void TokenPanel::fetch() {
             answer_ = QString::fromStdString(rows.answer);
             const OpenRun* shown = workspace_.current();
             const bool known = shown == nullptr || shown->row.knows.has(Known::Hits);
+            strip_->setFirstDecode(shown ? shown->row.prompts.firstDecode() : 1);
             for (const StepRow& step : rows.steps) strip_->setMisses(step.step, known ? step.misses : -1);
             strip_->append(toChips(rows.tokens, true));
             if (!rows.steps.empty()) knownSteps_ = rows.steps.back().step + 1;

@@ -90,7 +90,7 @@ void TokenStrip::setMisses(int step, std::int64_t misses) {
     if (step >= misses_.count()) misses_.resize(step + 1, -1);
     misses_[step] = misses;
     // The first decode step misses because its slots are empty.
-    if (step > 1) largestMisses_ = std::max(largestMisses_, misses);
+    if (step > firstDecode_) largestMisses_ = std::max(largestMisses_, misses);
     viewport()->update();
 }
 
@@ -408,7 +408,7 @@ QString TokenStrip::tipOf(int index) const {
     tip += tr(" · position %1 · token %2").arg(formatCount(chip.position)).arg(chip.id);
     const std::int64_t misses = chip.step >= 0 && chip.step < misses_.count() ? misses_[chip.step] : -1;
     if (misses >= 0) tip += tr(" · %1 misses").arg(formatCount(misses));
-    if (chip.step == 1 && misses > 0) tip += tr(" (first decode step: they fill empty slots)");
+    if (chip.step == firstDecode_ && misses > 0) tip += tr(" (first decode step: they fill empty slots)");
     return tip;
 }
 

@@ -46,6 +46,8 @@ public:
     /// Replaces all chips by the last tokens of the prompt. The generated tokens follow them.
     void setPrompt(std::vector<TokenChip> tail);
     void append(std::vector<TokenChip> chips);
+    /// The first step behind the prompts, whose misses fill empty slots; 1 until it is set.
+    void setFirstDecode(int step) { firstDecode_ = step; }
     /// Sets the misses of a step, summed over all layers, heads and sequences.
     void setMisses(int step, std::int64_t misses);
     void setCursor(int step, int firstStep, int lastStep);
@@ -108,6 +110,7 @@ private:
     Numbered<std::int64_t> misses_; // [step] misses; -1: not known
     /// The most misses of any decode step but the first; the height of the bars refers to it.
     std::int64_t largestMisses_ = 0;
+    int firstDecode_ = 1;
     int step_ = 0, firstStep_ = -1, lastStep_ = -1;
     int firstOfBlock_ = -1, endOfBlock_ = -1; // positions
     int anchor_ = -1;                         // step at which the marked range began; -1: none

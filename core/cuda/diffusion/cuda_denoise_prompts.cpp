@@ -87,7 +87,9 @@ void CudaDenoisePrompts::storeLayer(RowId sequence, LayerId layer, LayerRecord& 
     const auto spent = std::int64_t(marks_[kLoaded] - marks_[kLoad]);
     const int pages = p_.prefix->pagesOf(tokensOf(sequence));
     out.stageNs[Stage::Offloading] += spent;
+    if (pages == 0) return;
     out.transferNs += spent;
+    out.exposedNs += spent; // the next layer waits
     out.d2hBlocks += pages;
     out.d2hBytes += pages * p_.prefix->pageBytes();
 }

@@ -20,7 +20,8 @@ namespace kvscope {
 /// most. Before the first layer a second stream scores, for one layer after the other, the pages that these tokens
 /// would choose by their queries of the forward before, and gives slots to them; a third stream loads the pages, while
 /// the layers before theirs compute. A layer waits twice: for its forecast, which reads what the layer overwrites, and
-/// for its pages. All of that becomes part of the forward's graph where one is captured.
+/// for its pages. Forwards in which no row asks have these kernels too: they find nothing to do. All of that becomes
+/// part of the forward's graph where one is captured.
 class CudaPrefixAhead {
 public:
     /// What it uses of the engine; everything outlives it. launch: read at every launch

@@ -185,6 +185,11 @@ TEST_P(CudaPrefixPages, AreWhereTheKernelsFindThem) {
         sends.shape = args.rows.shape, sends.moves = asks.pages.moves;
         sends.store = args.store, sends.part = GatherArgs::Part::Loads;
         sends.pool = blocks.bf16() + std::size_t(args.firstSlot) * elements;
+        // The layer was ready in the step that began at 5, or has not been ready yet.
+        const OnDevice<std::uint64_t> times(std::vector<std::uint64_t>{5, turn % 2 == 0 ? 6u : 4u});
+        const OnDevice<SelectionHead> late(std::vector<SelectionHead>(kItems, SelectionHead()));
+        sends.begin = times.get(), sends.ready = times.get() + 1;
+        sends.late = late.get(), sends.slots = tier.slots;
         gatherBlocks(launch, sends);
         placePrefixPages(launch, args);
         GatherArgs gather;
@@ -197,6 +202,7 @@ TEST_P(CudaPrefixPages, AreWhereTheKernelsFindThem) {
         const auto gotPlaces = places.read();
         const auto gotHits = hits.read(), gotMoved = moved.read();
         const auto gotCame = came.read();
+        const auto gotLate = late.read();
         std::uint32_t loaded = 0, stored = 0, sent = 0;
         for (int item = 0; item < kItems; ++item) {
             SCOPED_TRACE(::testing::Message() << "item " << item);
@@ -229,6 +235,7 @@ TEST_P(CudaPrefixPages, AreWhereTheKernelsFindThem) {
             const bool asksAhead = (of.flags & BlockRow::kAsks) != 0;
             const std::set<int> travels = asksAhead ? head.ask(ahead, turn, tier) : std::set<int>();
             sent += std::uint32_t(travels.size());
+            ASSERT_EQ(gotLate[std::size_t(item)].late, turn % 2 == 0 ? travels.size() : 0u);
             const auto inUnion = [&](const std::set<int>& pages) {
                 return int(std::count_if(pages.begin(), pages.end(), [&](int page) { return mine.count(page) > 0; }));
             };

@@ -58,10 +58,10 @@ public:
             report_.reset(); // the rules share what they read: they begin again
             ask();
         });
+        cards_ = new InsightCards(this);
+        addAbovePlot(cards_); // what limits the run most comes first; the headline is that of the plot below it
         headline_ = new Headline(this);
         addAbovePlot(headline_);
-        cards_ = new InsightCards(this);
-        addAbovePlot(cards_);
         connect(cards_, &InsightCards::chosen, this, &InsightsView::goTo);
         connect(cards_, &InsightCards::tried, this, [this](int index) {
             if (const auto change = proposedAt(index)) requestTrial(*this, *change);
@@ -221,19 +221,22 @@ protected:
         if (!report_) return 0;
         const Theme& theme = Theme::current();
         const QFont font = painter->font();
+        Paragraphs measured(nullptr, area);
+        headline_->addTo(measured);
+        const int room = area.bottom() - kPictureRoom - measured.height();
         Paragraphs paragraphs(painter, area);
-        headline_->addTo(paragraphs);
         std::size_t drawn = 0;
         for (const Insight& insight : report_->insights) {
             const QRect place(area.left(), paragraphs.bottom(), area.width(), 0);
             const int height = drawInsight(nullptr, place, font, insight, theme);
-            if (place.top() + height > area.bottom() - kPictureRoom && drawn > 0) break;
+            if (place.top() + height > room && drawn > 0) break;
             drawInsight(painter, place, font, insight, theme);
             paragraphs.addSpace(height + 6);
             ++drawn;
         }
         if (drawn < report_->insights.size())
             paragraphs.add(tr("and %n more", nullptr, int(report_->insights.size() - drawn)), theme.mutedText);
+        headline_->addTo(paragraphs);
         return paragraphs.height();
     }
 

@@ -57,6 +57,7 @@ void IterationView::setLow(bool low) {
         panel->setMinimumSize(low ? kLowPanel : kLeastPanel);
         panel->setMinimumMargins(low ? kLowMargins : kLeastMargins);
     }
+    canvas().plotLayout()->setRowSpacing(low ? 0 : kRowSpacing);
     replot();
     canvas().updateGeometry();
 }
