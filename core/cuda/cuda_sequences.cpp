@@ -51,8 +51,7 @@ CudaSequences::CudaSequences(const CudaSequencesParts& parts)
     const bool offloads = p_.options.plans.offloaded() > 0;
     if (p_.options.halves && !selector && offloads && p_.layout.rows > 1) {
         order.inHalves();
-        transfers.planBeside(p_.launch.clusters && offloadsFromOneLayerOn(p_.options.plans),
-                             loopAskedFor(p_.options).value_or(false));
+        transfers.planBeside(p_.launch.clusters && offloadsFromOneLayerOn(p_.options.plans), loopAskedFor(p_.options));
         leaveRoomForTransfers();
     }
     if (!selector || p_.options.method.abilities.ahead != Ahead::NextLayer) return;

@@ -79,7 +79,7 @@ TEST_F(ServingViewTest, ALowStripHasAShorterTitleAndNoneThatIsCut) {
     const QCPAxis* lanes = canvas().panels().front()->axis(QCPAxis::atLeft);
     canvas().replot();
     EXPECT_EQ(lanes->label(), QStringLiteral("Requests"));
-    view->resize(500, 520);
+    view->resize(500, 440);
     QCoreApplication::processEvents();
     canvas().replot();
     EXPECT_EQ(lanes->label(), QStringLiteral("Req.")) << canvas().panels().front()->height() << " pixels high";
