@@ -19,7 +19,7 @@ import pytest
 
 
 def check(trace: str) -> None:
-    """Breaks no rule of the format. Needs kvscope-cli, which ./test python names."""
+    """Breaks no rule of the format. Needs kvscope-cli, which ./test names."""
     result = subprocess.run([os.environ["KVSCOPE_CLI"], "check", trace], capture_output=True, text=True)
     assert result.returncode == 0, result.stdout + result.stderr
 
@@ -32,9 +32,8 @@ IDS = np.array([[[0, 1, 6], [0, 2, 6]], [[0, 3, 12], [0, 4, 12]]], dtype=np.int6
 
 
 def as_torch(ids):
-    import torch
-
-    return torch.from_numpy(ids.copy())
+    """A tensor with these ids. Skips the test where torch is not installed: ./test has this file's other tests without it."""
+    return pytest.importorskip("torch").from_numpy(ids.copy())
 
 
 @pytest.mark.parametrize(
@@ -48,12 +47,13 @@ def as_torch(ids):
         IDS.astype(">i8"),
         IDS.astype(np.float32),
         IDS.tolist(),
-        as_torch(IDS),
-        as_torch(np.ascontiguousarray(IDS.transpose(1, 0, 2))).transpose(0, 1),
+        lambda: as_torch(IDS),
+        lambda: as_torch(np.ascontiguousarray(IDS.transpose(1, 0, 2))).transpose(0, 1),
     ],
     ids=["int64", "int32", "int16", "transposed", "strided", "big-endian", "whole floats", "lists", "torch", "torch-transposed"],
 )
 def test_every_kind_of_array_gives_the_same_selections(tmp_path, ids):
+    ids = ids() if callable(ids) else ids
     path = str(tmp_path / "run.kvtrace")
     with kvscope.record(path) as rec, run_of(rec) as run, run.step() as step:
         step.select(1, ids, position=[100, 200])
@@ -109,6 +109,7 @@ def test_everything_that_a_step_can_say(tmp_path):
 
 @pytest.mark.parametrize("library", ["pandas", "polars"])
 def test_frames_say_what_is_not_known(tmp_path, library):
+    pytest.importorskip(library)
     path = str(tmp_path / "run.kvtrace")
     with kvscope.record(path) as rec, run_of(rec) as run:
         for i in range(5):
@@ -262,6 +263,8 @@ def test_a_recorder_that_nobody_has_any_more_is_closed(tmp_path):
 
 @pytest.mark.parametrize("module", ["kvscope", "kvscope.converting", "kvscope.methods", "kvscope.reading"])
 def test_examples_of_the_docstrings_give_what_they_say(tmp_path, monkeypatch, module):
+    if module == "kvscope.methods":
+        pytest.importorskip("torch")
     monkeypatch.chdir(tmp_path)  # they write traces
     result = doctest.testmod(importlib.import_module(module), raise_on_error=True)
     assert result.attempted >= 3 and result.failed == 0
