@@ -187,7 +187,10 @@ TEST_F(HalvesOnCuda, RecordsAddUp) {
             for (const std::int64_t ns : record.stepStageNs) sum += ns;
             for (const LayerRecord& layer : record.layers) {
                 std::int64_t ofLayer = 0;
-                for (const std::int64_t ns : layer.stageNs) EXPECT_GE(ns, 0), ofLayer += ns;
+                for (const std::int64_t ns : layer.stageNs) {
+                    EXPECT_GE(ns, 0);
+                    ofLayer += ns;
+                }
                 EXPECT_GE(layer.startNs, after) << "layers begin one behind the other";
                 after = layer.startNs + ofLayer;
                 sum += ofLayer;
