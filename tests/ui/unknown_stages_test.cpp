@@ -5,6 +5,7 @@
 
 #include "ui/plots/legend_strip.h"
 #include "ui/plots/stack_plottable.h"
+#include "ui/widgets/inspector.h"
 
 #include <QComboBox>
 #include <QToolTip>
@@ -65,6 +66,23 @@ TEST_F(UnknownStages, AStepOfTheBreakdownIsOnePart) {
     choose(1); // by layer
     EXPECT_TRUE(plot().emptyText().contains(QStringLiteral("The times of the layers are not known")))
         << plot().emptyText().toStdString();
+}
+
+TEST_F(UnknownStages, TheInspectorSaysNothingOfWhatAnotherEngineLeftOut) {
+    const QString path = foreign("foreign.kvtrace");
+    test::sql(path.toStdString(), "UPDATE run SET method = 'theirs', query_heads = 0, head_dim = 0, budget_blocks = 0",
+              SQLITE_OPEN_READWRITE);
+    open(path);
+    Inspector inspector(workspace);
+    inspector.show();
+    ASSERT_TRUE(idle());
+    QStringList shown;
+    for (const QLabel* label : inspector.findChildren<QLabel*>())
+        if (label->isVisibleTo(&inspector)) shown << label->text();
+    const QString all = shown.join(QLatin1Char('\n'));
+    EXPECT_TRUE(all.contains(QStringLiteral("KV heads"))) << all.toStdString();
+    for (const char* words : {"query heads", "KV heads ×", "all blocks"})
+        EXPECT_FALSE(all.contains(QString::fromUtf8(words))) << words << " in\n" << all.toStdString();
 }
 
 TEST_F(UnknownStages, BesideARunThatKnowsThemTheLegendSaysWhoseStepsAreWhole) {

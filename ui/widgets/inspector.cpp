@@ -1,5 +1,6 @@
 #include "ui/widgets/inspector.h"
 
+#include "core/select/method.h"
 #include "profiler/import/import.h"
 #include "profiler/read/denoising.h"
 #include "profiler/read/own_tier.h"
@@ -172,10 +173,27 @@ void explainSpan(const QWidget& from, const std::vector<std::pair<QString, QStri
     for (Inspector* inspector : homeOf(from)->findChildren<Inspector*>()) inspector->showSpan(facts);
 }
 
+namespace {
+/// Whether the run's method is one of ours that chooses nothing. What another engine's method attends to its budget
+/// alone says.
+bool attendsToAll(const RunRow& run) {
+    const MethodEntry* method = knownMethod(run.method);
+    return method && !method->makeSelector;
+}
+} // namespace
+
 bool isSpanExplained(const QWidget& from) {
     for (const Inspector* inspector : homeOf(from)->findChildren<Inspector*>())
         if (inspector->isVisible()) return true;
     return false;
+}
+
+QString Inspector::shapeText(const RunRow& row) {
+    QString text = tr("%1 layers, %2 KV heads").arg(row.layers).arg(row.kvHeads);
+    // Another engine's trace need not have these two.
+    if (row.headDim > 0) text += tr(" × %1").arg(row.headDim);
+    if (row.queryHeads > 0) text += tr(", %1 query heads").arg(row.queryHeads);
+    return text;
 }
 
 void Inspector::showRun() {
@@ -193,12 +211,7 @@ void Inspector::showRun() {
     runFacts_->set(tr("Status"), statusText(row, run->live));
     runFacts_->set(tr("Message"), text(row.statusMessage));
     runFacts_->set(tr("Model"), text(row.model));
-    runFacts_->set(tr("Shape"), row.layers == 0 ? QString()
-                                                : tr("%1 layers, %2 KV heads × %3, %4 query heads")
-                                                      .arg(row.layers)
-                                                      .arg(row.kvHeads)
-                                                      .arg(row.headDim)
-                                                      .arg(row.queryHeads));
+    runFacts_->set(tr("Shape"), row.layers == 0 ? QString() : shapeText(row));
     runFacts_->set(tr("Sequences"), row.sequences > 0 ? QString::number(row.sequences) : QString());
     runFacts_->set(tr("Method"), text(row.method));
     const FactTable::Update update(parameterFacts_);
@@ -216,7 +229,7 @@ void Inspector::showRun() {
     runFacts_->set(tr("Budget"),
                    row.layers == 0            ? QString()
                    : choosesWithoutBound(row) ? tr("no bound: what queries choose together")
-                   : row.budgetBlocks == 0    ? tr("all blocks")
+                   : row.budgetBlocks == 0    ? (attendsToAll(row) ? tr("all blocks") : tr("not known"))
                                               : tr("%1 blocks").arg(formatCount(row.budgetBlocks)),
                    "budget");
     runFacts_->set(tr("Device slots"),

@@ -50,6 +50,7 @@ private:
         std::vector<MemberRow> members; // of an iteration of a server that is no step
     };
     void showRun();
+    static QString shapeText(const RunRow& row);
     void showRecordingCost();
     void fetch();
     void showStep(const Selected& selected);
