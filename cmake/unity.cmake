@@ -1,6 +1,20 @@
 # Unity builds: one compiler run for several files reads their headers and makes their templates once.
 option(KVSCOPE_UNITY "Compile many files at once: a whole build is faster, a build after a small change slower" OFF)
 
+# A batch takes the compiler up to 1.2 GB, with sanitizers 1.7 GB: a machine with many cores and little memory compiles fewer at once.
+if(KVSCOPE_UNITY)
+    cmake_host_system_information(RESULT kvscope_megabytes QUERY TOTAL_PHYSICAL_MEMORY)
+    cmake_host_system_information(RESULT kvscope_cores QUERY NUMBER_OF_LOGICAL_CORES)
+    math(EXPR kvscope_jobs "${kvscope_megabytes} / 1700")
+    if(kvscope_jobs LESS 1)
+        set(kvscope_jobs 1)
+    endif()
+    if(kvscope_jobs LESS_EQUAL kvscope_cores)
+        set_property(GLOBAL APPEND PROPERTY JOB_POOLS compilers=${kvscope_jobs})
+        set(CMAKE_JOB_POOL_COMPILE compilers)
+    endif()
+endif()
+
 # Puts the .cpp files of the target, in the order of their folders, into batches of equal size and at most `size` files. Most batches
 # have files of several folders: names in anonymous namespaces may not meet within a library. A file with compile options or
 # definitions of its own is compiled alone, and so are the folders and files behind ALONE. The folders behind APART and below them

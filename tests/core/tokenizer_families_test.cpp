@@ -220,7 +220,7 @@ TEST(TokenizerArrays, MistakesAreNamed) {
         {"'nothing'", [](TokenizerArrays& a) { a.pre = "nothing"; }},
         {"'bert'", [](TokenizerArrays& a) { a.model = "bert"; }},
         {"scores", [](TokenizerArrays& a) { a.model = "llama"; }},
-        {"no number", [](TokenizerArrays& a) { a.model = "t5", a.scores.assign(a.tokens.size(), NAN); }},
+        {"not a number", [](TokenizerArrays& a) { a.model = "t5", a.scores.assign(a.tokens.size(), NAN); }},
         {"merge 0", [](TokenizerArrays& a) { a.merges[0] = "onlyone"; }},
         {"merge 1", [](TokenizerArrays& a) { a.merges[1] = "no such"; }},
     };
