@@ -7,11 +7,13 @@ options (-R, -L, -LE), and gives every process a batch of them. A test that ends
 it run in a process of their own. So does a test that takes longer than its time limit.
 
 Usage: tools/run_tests.py BUILD_FOLDER COUNTS_FILE [ctest options]
-COUNTS_FILE gets one line: how many passed, failed, were skipped. BUILD_FOLDER/test_times.txt gets the seconds of every test
+COUNTS_FILE gets one line: how many passed, failed, were skipped. BUILD_FOLDER/failed_tests.txt gets what every failed test
+printed, and is empty when none failed. BUILD_FOLDER/test_times.txt gets the seconds of every test
 that ended, slowest first; the next run takes them from there and begins with the batches that take longest, so that no core is
 idle at the end. With ctest options the times of other tests stay in the file. A test without a time counts as long when it has
 the label slow. The exit status is 1 when a test failed.
 """
+import collections
 import json
 import os
 import queue
@@ -61,6 +63,7 @@ class Run:
         self.lock = threading.Lock()
         self.passed, self.skipped = 0, []
         self.failed = []  # names
+        self.reports = []  # what each of them printed, behind its name
         self.times = []  # (seconds, name) of the tests of GoogleTest that ended
 
     def note(self, test, state, output=""):
@@ -71,7 +74,11 @@ class Run:
                 self.skipped.append(test.name)
             else:
                 self.failed.append(test.name)
-                print(f"FAILED {test.name}: {state}", output.rstrip(), sep="\n", flush=True)
+                self.report(f"FAILED {test.name}: {state}", output)
+
+    def report(self, title, output):
+        self.reports.append(f"{title}\n{output.rstrip()}\n")
+        print(self.reports[-1], end="", flush=True)
 
 
 def execute(tests):
@@ -134,7 +141,7 @@ def run_batch(run, tests, work):
         if len(run.failed) == before:
             with run.lock:
                 run.failed.append(tests[0].name)
-            print(f"FAILED {tests[0].name} and {len(tests) - 1} more in one process: {why}", everything, sep="\n", flush=True)
+                run.report(f"FAILED {tests[0].name} and {len(tests) - 1} more in one process: {why}", everything)
         return
     if not why and running is None and not ended and ENVIRONMENT_SKIPPED.search(everything):
         for test in tests:
@@ -182,6 +189,11 @@ def batches_of(tests):
             batches.append(batch)
         batch.append(test)
     return sorted(batches, key=lambda batch: -sum(test.seconds for test in batch))
+
+
+def suite_of(name):
+    """program.Suite of "program.Suite.Test", "program.Instance/Suite.Test/parameter" and their like."""
+    return ".".join(name.split(".")[:2])
 
 
 def worker(run, work):
@@ -239,9 +251,11 @@ def main():
         for seconds, name in slow:
             print(f"  {seconds:6.1f} s  {name}")
     if run.skipped:
-        print(f"skipped: {len(run.skipped)}")
-        for name in run.skipped:
-            print(f"  {name}")
+        print(f"skipped: {len(run.skipped)}, by suite:")
+        for suite, count in sorted(collections.Counter(map(suite_of, run.skipped)).items()):
+            print(f"  {count:5d}  {suite}")
+    with open(os.path.join(folder, "failed_tests.txt"), "w", encoding="utf-8") as file:
+        file.writelines(run.reports)
     with open(counts, "w", encoding="utf-8") as file:
         file.write(f"{run.passed} {len(run.failed)} {len(run.skipped)}\n")
     return 1 if run.failed else 0

@@ -76,11 +76,12 @@ protected:
         const int status = std::system(command.c_str()); // NOLINT(concurrency-mt-unsafe): one thread
         printed_ = textOf(folder_ / "printed");
         counts_ = textOf(folder_ / "counts");
+        failed_ = textOf(folder_ / "failed_tests.txt");
         return status;
     }
 
     fs::path folder_;
-    std::string tests_, printed_, counts_;
+    std::string tests_, printed_, counts_, failed_;
 };
 
 TEST_F(RunTests, CountsWhatPassesAndIsSkipped) {
@@ -90,7 +91,8 @@ TEST_F(RunTests, CountsWhatPassesAndIsSkipped) {
     add("Suite.PassesLast", R"(, {"name": "RUN_SERIAL", "value": true})");
     EXPECT_EQ(run(), 0) << printed_;
     EXPECT_EQ(counts_, "47 0 1\n");
-    EXPECT_THAT(printed_, HasSubstr("  program.Suite.Skips\n"));
+    EXPECT_THAT(printed_, HasSubstr("skipped: 1, by suite:\n      1  program.Suite\n"));
+    EXPECT_EQ(failed_, "");
 }
 
 TEST_F(RunTests, CountsAsSkippedWhatTheProgramsSetUpSkips) {
@@ -115,6 +117,10 @@ TEST_F(RunTests, NamesEveryTestThatFails) {
     EXPECT_THAT(printed_, HasSubstr("FAILED program.Suite.Hangs: took longer than 2 s"));
     EXPECT_THAT(printed_, HasSubstr("FAILED other_tests_NOT_BUILT: its program was not built"));
     EXPECT_THAT(printed_, Not(HasSubstr("Passes")));
+    for (const char* name :
+         {"Suite.Fails: failed\n[ RUN      ] Suite.Fails\nthe reason", "Suite.Crashes", "Suite.Hangs"}) {
+        EXPECT_THAT(failed_, HasSubstr("FAILED program." + std::string(name)));
+    }
 }
 
 TEST_F(RunTests, BeginsWithTheBatchesThatTakeLongest) {
