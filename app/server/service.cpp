@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <utility>
 
 namespace kvscope::server {
 
@@ -87,6 +88,7 @@ struct Service::Entry {
     bool begun = false;
     AnswerParts parts;                  // of the answer's stream
     bool live = true, finished = false; // live: the engine has it; finished: its answer is complete
+    bool promptRead = false;
     const char* state = "queued";
     std::string ending, cancelledBy, error;
     int promptTokens = 0, tokens = 0, pauses = 0;
@@ -339,6 +341,7 @@ void Service::tokens(bool ofText, Request& request, const Shared& exchange, cons
 /// Refuses a request for what the server does at the time, not for what the request is.
 void Service::turnAway(const Prepared& prepared, const Shared& exchange, const ApiError& error) {
     around_.turnedAway(prepared.arrivedNs, prepared.requestClass, error.what());
+    metrics_.ended(nameOf(serve::Ending::Refused), 0, -1);
     refuse(exchange, error, prepared.headers);
 }
 
@@ -382,15 +385,23 @@ void Service::begin(Prepared& prepared, const Shared& exchange) {
         asked.seed ? *asked.seed : (std::uint64_t(std::random_device()()) << 32 | std::random_device()());
     submission.queuedNs = prepared.arrivedNs;
     submission.prompt = std::move(prepared.prompt);
+    if (!asked.stop.empty())
+        submission.endsWith = [model = model_, text = std::make_shared<AnswerText>(model_->tokenizer(), asked.stop)](
+                                  std::int32_t token) { return text->push(token), text->stopped(); };
     entry.asked = std::move(asked);
     exchange->request = entry.id;
     names_[entry.answer.id] = entry.id;
-    if (!entry.clientName.empty()) names_[entry.clientName] = entry.id;
+    // A client may not give its request a name of ours: it would stand for another client's request.
+    if (!entry.clientName.empty() && !isOurs(entry.clientName)) names_[entry.clientName] = entry.id;
     entries_.emplace(entry.id, std::move(made));
     ++live_, ++waiting_;
-    metrics_.submitted(entry.promptTokens);
     metrics_.ignoredMembers(entry.asked.ignored);
     around_.submit(std::move(submission), entry.asked.requestClass);
+}
+
+bool Service::isOurs(const std::string& name) {
+    const Entry* const entry = find(name);
+    return entry != nullptr && entry->answer.id == name;
 }
 
 Service::Entry* Service::find(const std::string& name) {
@@ -514,6 +525,7 @@ void Service::batch(const EngineBatch& batch) {
 
 void Service::token(Entry& entry, const EngineEvent& event, const EngineEvent* end) {
     metrics_.token();
+    if (!std::exchange(entry.promptRead, true)) metrics_.promptRead(entry.promptTokens);
     if (entry.finished) return; // the engine made the token before it heard that the answer is complete
     ++entry.tokens;
     if (entry.tokens == 1) {
@@ -527,14 +539,9 @@ void Service::token(Entry& entry, const EngineEvent& event, const EngineEvent* e
     entry.lastNs = entry.spokenNs = event.ns;
     std::string text = entry.text->push(event.token);
     std::string reason;
-    if (entry.text->stopped())
-        reason = "stop";
-    else if (end && (end->ending == serve::Ending::Length || end->ending == serve::Ending::Stop))
+    if (!entry.text->stopped() && end && (end->ending == serve::Ending::Length || end->ending == serve::Ending::Stop))
         reason = end->ending == serve::Ending::Length ? "length" : "stop", text += entry.text->finish();
-    if (entry.text->stopped()) {
-        reason = "stop";
-        if (!end) around_.cancel(entry.id, {});
-    }
+    if (entry.text->stopped()) reason = "stop";
     if (entry.asked.stream)
         streamPart(entry, text, reason);
     else
