@@ -57,20 +57,32 @@ std::string percentDecoded(std::string_view text) {
     return out;
 }
 
-/// @throws ApiError(400) where the model has no template that can be used
+/// @throws ApiError(400) where the model has no template that can be used. Where its files lie is told to no client.
 const ChatTemplate& templateOf(const Model& model) {
     if (model.chatTemplate()) return *model.chatTemplate();
-    throw ApiError(400,
-                   model.chatProblem().empty()
-                       ? fmt::format("{} has no chat template; use /v1/completions", model.name())
-                       : model.chatProblem(),
-                   "messages");
+    throw ApiError(
+        400,
+        fmt::format("{} has {}; use /v1/completions", model.name(),
+                    model.chatProblem().empty() ? "no chat template" : "a chat template that cannot be used"),
+        "messages");
+}
+
+/// The prompt of a chat. @throws ApiError(400) in the words of the template, without the place where its file lies
+std::string promptOf(const Model& model, const std::vector<ChatMessage>& messages, bool addGenerationPrompt = true) {
+    const ChatTemplate& chat = templateOf(model);
+    try {
+        return chat.render(messages, addGenerationPrompt);
+    } catch (const Error& error) {
+        const std::string_view message = error.what();
+        const std::size_t skipped = message.starts_with(chat.origin() + ": ") ? chat.origin().size() + 2 : 0;
+        throw ApiError(400, std::string(message.substr(skipped)), "messages");
+    }
 }
 
 /// The ids of what /tokenize asks about.
 std::vector<std::int32_t> tokensOf(const Model& model, const TokenizeRequest& asked) {
     if (asked.messages.empty()) return model.tokenizer().encode(asked.text, asked.addSpecial, asked.parseSpecial);
-    const std::string prompt = templateOf(model).render(asked.messages, asked.addGenerationPrompt);
+    const std::string prompt = promptOf(model, asked.messages, asked.addGenerationPrompt);
     return asked.addSpecial ? model.tokenizer().encode(prompt) : encodeChatPrompt(model.tokenizer(), prompt);
 }
 
@@ -120,7 +132,7 @@ void Service::Prepared::make() {
         else if (kind == ApiKind::Completion)
             prompt = model->tokenizer().encode(request.prompt);
         else
-            prompt = encodeChatPrompt(model->tokenizer(), templateOf(*model).render(request.messages));
+            prompt = encodeChatPrompt(model->tokenizer(), promptOf(*model, request.messages));
         const int longest = model->config().maxPositions;
         const int room = longest - int(std::min<std::size_t>(prompt.size(), std::size_t(longest)));
         if (prompt.empty()) throw ApiError(400, "the prompt has no tokens", "prompt");

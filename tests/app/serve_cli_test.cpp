@@ -133,6 +133,13 @@ TEST_F(Serve, ChatsByTheTemplateOfTheModel) {
     EXPECT_LE(std::abs(completion.at("usage").at("prompt_tokens").get<int>() -
                        whole.at("usage").at("prompt_tokens").get<int>()),
               1); // the beginning-of-text token may be counted once more
+
+    body["messages"][0]["role"] = "wizard";
+    const HttpAnswer refused = askHttp(port_, "POST", "/v1/chat/completions", body.dump());
+    EXPECT_EQ(refused.status, 400);
+    EXPECT_EQ(json::parse(refused.body).at("error").at("message"),
+              "the chat template refuses this conversation: no wizards")
+        << "where the file of the template lies is nobody's matter";
 }
 
 TEST_F(Serve, TokensOfATextAndTextOfTokens) {
