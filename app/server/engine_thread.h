@@ -79,7 +79,7 @@ public:
 
     /// Submits a request. Call it only after the listener's `ready`. kind: the request's class, for the trace.
     void submit(serve::Submission submission, std::string kind);
-    /// by: on whose behalf, for the trace; empty: the request's answer is complete.
+    /// by: on whose behalf, for the trace.
     void cancel(serve::RequestId id, std::string by);
     /// Tells the trace that a request was refused before it was submitted. arrivalNs: by the steady clock.
     void turnedAway(std::int64_t arrivalNs, std::string kind, std::string why);

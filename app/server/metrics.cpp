@@ -105,7 +105,7 @@ std::string Metrics::text(const std::string& model, std::size_t connections) con
     const double host = gauges_.budget.host > 0 ? double(gauges_.used.host) / double(gauges_.budget.host) : 0;
     page.gauge("vllm:kv_cache_usage_perc", host, "Reserved share of the host memory for KV, 0 to 1.");
     page.counter("vllm:num_preemptions_total", pauses_, "Pauses; a paused request keeps what it has read.");
-    page.counter("vllm:prompt_tokens_total", promptTokens_, "Tokens of prompts that were submitted.");
+    page.counter("vllm:prompt_tokens_total", promptTokens_, "Tokens of prompts that were read to their ends.");
     page.counter("vllm:generation_tokens_total", tokens_, "Tokens made.");
     page.histogram("vllm:time_to_first_token_seconds", ttft_, "From the whole request to its first token.");
     page.histogram("vllm:inter_token_latency_seconds", gaps_, "Between two tokens of a request.");

@@ -32,7 +32,7 @@ public:
 
     void batch(const EngineBatch& batch);
     void answered(int status) { ++answers_[status]; }
-    void submitted(int promptTokens) { promptTokens_ += promptTokens; }
+    void promptRead(int promptTokens) { promptTokens_ += promptTokens; }
     void token() { ++tokens_; }
     /// In seconds: from the arrival to the first token, between two tokens, and in the other phases of a request.
     void firstToken(double seconds) { ttft_.add(seconds); }

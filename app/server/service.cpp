@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <utility>
 
 namespace kvscope::server {
 
@@ -56,20 +57,32 @@ std::string percentDecoded(std::string_view text) {
     return out;
 }
 
-/// @throws ApiError(400) where the model has no template that can be used
+/// @throws ApiError(400) where the model has no template that can be used. Where its files lie is told to no client.
 const ChatTemplate& templateOf(const Model& model) {
     if (model.chatTemplate()) return *model.chatTemplate();
-    throw ApiError(400,
-                   model.chatProblem().empty()
-                       ? fmt::format("{} has no chat template; use /v1/completions", model.name())
-                       : model.chatProblem(),
-                   "messages");
+    throw ApiError(
+        400,
+        fmt::format("{} has {}; use /v1/completions", model.name(),
+                    model.chatProblem().empty() ? "no chat template" : "a chat template that cannot be used"),
+        "messages");
+}
+
+/// The prompt of a chat. @throws ApiError(400) in the words of the template, without the place where its file lies
+std::string promptOf(const Model& model, const std::vector<ChatMessage>& messages, bool addGenerationPrompt = true) {
+    const ChatTemplate& chat = templateOf(model);
+    try {
+        return chat.render(messages, addGenerationPrompt);
+    } catch (const Error& error) {
+        const std::string_view message = error.what();
+        const std::size_t skipped = message.starts_with(chat.origin() + ": ") ? chat.origin().size() + 2 : 0;
+        throw ApiError(400, std::string(message.substr(skipped)), "messages");
+    }
 }
 
 /// The ids of what /tokenize asks about.
 std::vector<std::int32_t> tokensOf(const Model& model, const TokenizeRequest& asked) {
     if (asked.messages.empty()) return model.tokenizer().encode(asked.text, asked.addSpecial, asked.parseSpecial);
-    const std::string prompt = templateOf(model).render(asked.messages, asked.addGenerationPrompt);
+    const std::string prompt = promptOf(model, asked.messages, asked.addGenerationPrompt);
     return asked.addSpecial ? model.tokenizer().encode(prompt) : encodeChatPrompt(model.tokenizer(), prompt);
 }
 
@@ -87,6 +100,7 @@ struct Service::Entry {
     bool begun = false;
     AnswerParts parts;                  // of the answer's stream
     bool live = true, finished = false; // live: the engine has it; finished: its answer is complete
+    bool promptRead = false;
     const char* state = "queued";
     std::string ending, cancelledBy, error;
     int promptTokens = 0, tokens = 0, pauses = 0;
@@ -118,7 +132,7 @@ void Service::Prepared::make() {
         else if (kind == ApiKind::Completion)
             prompt = model->tokenizer().encode(request.prompt);
         else
-            prompt = encodeChatPrompt(model->tokenizer(), templateOf(*model).render(request.messages));
+            prompt = encodeChatPrompt(model->tokenizer(), promptOf(*model, request.messages));
         const int longest = model->config().maxPositions;
         const int room = longest - int(std::min<std::size_t>(prompt.size(), std::size_t(longest)));
         if (prompt.empty()) throw ApiError(400, "the prompt has no tokens", "prompt");
@@ -339,6 +353,7 @@ void Service::tokens(bool ofText, Request& request, const Shared& exchange, cons
 /// Refuses a request for what the server does at the time, not for what the request is.
 void Service::turnAway(const Prepared& prepared, const Shared& exchange, const ApiError& error) {
     around_.turnedAway(prepared.arrivedNs, prepared.requestClass, error.what());
+    metrics_.ended(nameOf(serve::Ending::Refused), 0, -1);
     refuse(exchange, error, prepared.headers);
 }
 
@@ -382,15 +397,23 @@ void Service::begin(Prepared& prepared, const Shared& exchange) {
         asked.seed ? *asked.seed : (std::uint64_t(std::random_device()()) << 32 | std::random_device()());
     submission.queuedNs = prepared.arrivedNs;
     submission.prompt = std::move(prepared.prompt);
+    if (!asked.stop.empty())
+        submission.endsWith = [model = model_, text = std::make_shared<AnswerText>(model_->tokenizer(), asked.stop)](
+                                  std::int32_t token) { return text->push(token), text->stopped(); };
     entry.asked = std::move(asked);
     exchange->request = entry.id;
     names_[entry.answer.id] = entry.id;
-    if (!entry.clientName.empty()) names_[entry.clientName] = entry.id;
+    // A client may not give its request a name of ours: it would stand for another client's request.
+    if (!entry.clientName.empty() && !isOurs(entry.clientName)) names_[entry.clientName] = entry.id;
     entries_.emplace(entry.id, std::move(made));
     ++live_, ++waiting_;
-    metrics_.submitted(entry.promptTokens);
     metrics_.ignoredMembers(entry.asked.ignored);
     around_.submit(std::move(submission), entry.asked.requestClass);
+}
+
+bool Service::isOurs(const std::string& name) {
+    const Entry* const entry = find(name);
+    return entry != nullptr && entry->answer.id == name;
 }
 
 Service::Entry* Service::find(const std::string& name) {
@@ -514,6 +537,7 @@ void Service::batch(const EngineBatch& batch) {
 
 void Service::token(Entry& entry, const EngineEvent& event, const EngineEvent* end) {
     metrics_.token();
+    if (!std::exchange(entry.promptRead, true)) metrics_.promptRead(entry.promptTokens);
     if (entry.finished) return; // the engine made the token before it heard that the answer is complete
     ++entry.tokens;
     if (entry.tokens == 1) {
@@ -527,14 +551,9 @@ void Service::token(Entry& entry, const EngineEvent& event, const EngineEvent* e
     entry.lastNs = entry.spokenNs = event.ns;
     std::string text = entry.text->push(event.token);
     std::string reason;
-    if (entry.text->stopped())
-        reason = "stop";
-    else if (end && (end->ending == serve::Ending::Length || end->ending == serve::Ending::Stop))
+    if (!entry.text->stopped() && end && (end->ending == serve::Ending::Length || end->ending == serve::Ending::Stop))
         reason = end->ending == serve::Ending::Length ? "length" : "stop", text += entry.text->finish();
-    if (entry.text->stopped()) {
-        reason = "stop";
-        if (!end) around_.cancel(entry.id, {});
-    }
+    if (entry.text->stopped()) reason = "stop";
     if (entry.asked.stream)
         streamPart(entry, text, reason);
     else

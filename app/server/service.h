@@ -34,7 +34,7 @@ public:
     /// Functions that the program around the service provides.
     struct Around {
         std::function<void(serve::Submission, std::string kind)> submit; // kind: the request's class
-        /// by: on whose behalf; empty: the answer is complete.
+        /// by: on whose behalf.
         std::function<void(serve::RequestId, std::string by)> cancel;
         /// Called when a request is refused without having been submitted.
         std::function<void(std::int64_t arrivalNs, std::string kind, std::string why)> turnedAway;
@@ -84,6 +84,8 @@ private:
     void cancel(Entry& entry, const char* by);
     void beginStream(Entry& entry);
     Entry* find(const std::string& name);
+    /// Whether the server gave this name to a request.
+    bool isOurs(const std::string& name);
     std::string refusalName();
     std::string modelName() const;
     std::vector<std::string> modelNames() const;

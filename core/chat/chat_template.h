@@ -27,6 +27,8 @@ public:
     std::string render(const std::vector<ChatMessage>& messages, bool addGenerationPrompt = true) const;
     /// Renders with any names, as JSON ({"messages": [...], "tools": ...}); those of the special tokens are added.
     std::string renderJson(std::string_view names) const;
+    /// With what its errors begin: where it was read.
+    const std::string& origin() const { return origin_; }
 
 private:
     struct Parsed;

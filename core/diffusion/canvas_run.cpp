@@ -6,8 +6,9 @@
 namespace kvscope {
 
 CanvasRun::CanvasRun(std::vector<std::int32_t> prompt, int length, std::vector<std::int32_t> endIds, int block,
-                     std::int32_t maskId)
-    : promptTokens_(int(prompt.size())), length_(block), endIds_(std::move(endIds)), ids_(std::move(prompt)) {
+                     std::int32_t maskId, bool trimEnd)
+    : promptTokens_(int(prompt.size())), length_(block), endIds_(std::move(endIds)), trimEnd_(trimEnd),
+      ids_(std::move(prompt)) {
     masked_.assign(ids_.size(), 0);
     ids_.resize(ids_.size() + std::size_t(length), maskId);
     masked_.resize(ids_.size(), 1);
@@ -26,7 +27,7 @@ bool CanvasRun::ends(std::int32_t id) const { return std::find(endIds_.begin(), 
 void CanvasRun::write(int position, std::int32_t id) {
     masked_[position] = 0;
     ids_[position] = id;
-    while (generated_.empty() || !ends(generated_.back())) {
+    while (!trimEnd_ || generated_.empty() || !ends(generated_.back())) {
         const std::size_t next = std::size_t(promptTokens_) + generated_.size();
         if (next >= ids_.size() || masked_[next] != 0) return;
         generated_.push_back(ids_[next]);
@@ -37,7 +38,8 @@ void CanvasRun::forwardDone() {
     ++step_;
     ++forwards_;
     if (!masks().empty()) return;
-    const bool ended = !generated_.empty() && ends(generated_.back());
+    // Everything before the block is written, so that its tokens are among those that were generated.
+    const bool ended = std::any_of(generated_.begin(), generated_.end(), [&](std::int32_t id) { return ends(id); });
     if (ended || std::size_t(first() + length_) >= ids_.size()) {
         finished_ = true;
         return;

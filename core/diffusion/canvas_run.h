@@ -15,9 +15,10 @@ namespace kvscope {
 class CanvasRun {
 public:
     /// block divides length. endIds: generation ends with the block in which one was written and before which nothing
-    /// is masked; empty: never by a token.
+    /// is masked; empty: never by a token. trimEnd: generated() ends with the first end token; false: with the block
+    /// that holds it.
     CanvasRun(std::vector<std::int32_t> prompt, int length, std::vector<std::int32_t> endIds, int block,
-              std::int32_t maskId);
+              std::int32_t maskId, bool trimEnd = true);
 
     bool finished() const { return finished_; }
     int block() const { return block_; }                           // number of the present block in the canvas
@@ -36,7 +37,7 @@ public:
     void forwardDone();
 
     int promptTokens() const { return promptTokens_; }
-    /// Tokens of the canvas that are written without a gap, up to an end token.
+    /// Tokens of the canvas that are written without a gap, up to an end token where trimEnd says so.
     const std::vector<std::int32_t>& generated() const { return generated_; }
 
 private:
@@ -44,6 +45,7 @@ private:
 
     const int promptTokens_, length_;
     const std::vector<std::int32_t> endIds_;
+    const bool trimEnd_;
     Numbered<std::int32_t> ids_;
     Numbered<std::uint8_t> masked_; // by position
     Numbered<std::int32_t> generated_;

@@ -34,8 +34,12 @@ json parseBody(std::string_view body) {
         return true;
     };
     json document;
+    // The library takes a zero byte for the end of the text, whatever follows it.
+    if (body.find('\0') != std::string_view::npos) refuseBody("the body is not JSON in UTF-8");
     try {
         document = json::parse(body, watch);
+    } catch (const json::out_of_range&) {
+        refuseBody("the body has a number that is too large");
     } catch (const json::exception&) {
         refuseBody("the body is not JSON in UTF-8");
     }

@@ -25,17 +25,16 @@ double numberOf(const json& body, const char* name, double lowest, double highes
     return number;
 }
 
-/// The value of a whole number, which may be written as 1.0.
+/// The value of a whole number, which may be written as 1.0 as long as that says exactly which number is meant.
 std::optional<std::int64_t> integerOf(const json& body, const char* name, std::int64_t lowest, std::int64_t highest) {
     const json& value = member(body, name);
     if (value.is_null()) return std::nullopt;
     const double number = value.is_number() ? value.get<double>() : std::nan("");
     if (!(number >= double(lowest) && number <= double(highest)) || number != std::floor(number) ||
+        (value.is_number_float() && std::abs(number) > 0x1p53) ||
         (value.is_number_unsigned() && value.get<std::uint64_t>() > std::uint64_t(INT64_MAX)))
         refuseBody(fmt::format("{} must be a whole number from {} to {}", name, lowest, highest), name);
-    const std::int64_t whole = value.is_number_integer() ? value.get<std::int64_t>()
-                               : number >= 0x1p63        ? INT64_MAX
-                                                         : std::int64_t(number);
+    const std::int64_t whole = value.is_number_integer() ? value.get<std::int64_t>() : std::int64_t(number);
     if (whole < lowest || whole > highest)
         refuseBody(fmt::format("{} must be a whole number from {} to {}", name, lowest, highest), name);
     return whole;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <utility>
 
 namespace kvscope::http {
 namespace {
@@ -43,6 +44,17 @@ bool lists(std::string_view list, std::string_view word) {
     }
 }
 
+/// The host and the path of a target, which clients of a proxy write as a whole address; a path alone has no host.
+std::pair<std::string_view, std::string_view> hostAndPathOf(std::string_view target) {
+    constexpr std::string_view kScheme = "http://";
+    if (small(target.substr(0, kScheme.size())) != kScheme) return {{}, target};
+    target.remove_prefix(kScheme.size());
+    const std::string_view host = target.substr(0, target.find_first_of("/?"));
+    target.remove_prefix(host.size());
+    const bool right = !host.empty() && host.find('@') == std::string_view::npos;
+    return {host, !right ? std::string_view() : target.empty() ? "/" : target};
+}
+
 } // namespace
 
 const std::string* Request::header(std::string_view name) const {
@@ -68,6 +80,7 @@ Reader::State Reader::read(std::string_view bytes) {
 Request Reader::take() {
     Request request = std::move(request_);
     request_ = {};
+    named_.clear();
     bodyBytes_ = line_ = searched_ = 0;
     begun_ = false;
     state_ = State::Head;
@@ -128,14 +141,16 @@ bool Reader::readRequestLine(std::string_view line) {
     if (!isToken(method)) return fail(400, "the method is not a word of HTTP");
     if (version != "HTTP/1.1" && version != "HTTP/1.0")
         return fail(version.substr(0, 5) == "HTTP/" ? 505 : 400, "the version is neither HTTP/1.1 nor HTTP/1.0");
-    if (target.empty() || target.front() != '/' || !std::all_of(target.begin(), target.end(), isVisible) ||
+    const auto [host, path] = hostAndPathOf(target);
+    if (path.empty() || path.front() != '/' || !std::all_of(target.begin(), target.end(), isVisible) ||
         target.find('#') != std::string_view::npos)
-        return fail(400, "the target of the request is not a path that begins with /");
+        return fail(400, "the target of the request is neither a path that begins with / nor an address of http://");
     minor_ = version.back() - '0';
     request_.method = method;
-    const std::size_t question = target.find('?');
-    request_.path = target.substr(0, question);
-    if (question != std::string_view::npos) request_.query = target.substr(question + 1);
+    named_ = host;
+    const std::size_t question = path.find('?');
+    request_.path = path.substr(0, question);
+    if (question != std::string_view::npos) request_.query = path.substr(question + 1);
     return true;
 }
 
@@ -157,12 +172,15 @@ bool Reader::readHeader(std::string_view line) {
 bool Reader::readMeaning() {
     int hosts = 0, lengths = 0;
     request_.keepAlive = request_.chunked = minor_ == 1;
-    for (const auto& [name, value] : request_.headers) {
+    for (auto& [name, value] : request_.headers) {
         if (name == "transfer-encoding")
             return fail(411, "Transfer-Encoding is not read: send the body with its Content-Length");
         if (name == "content-encoding" && small(value) != "identity")
             return fail(415, "Content-Encoding is not read: send the body as it is");
-        if (name == "host") ++hosts;
+        if (name == "host") {
+            ++hosts;
+            if (!named_.empty()) value = named_; // the address counts, see RFC 9112, 3.2.2
+        }
         if (name == "connection") {
             if (lists(value, "close"))
                 request_.keepAlive = false;
@@ -183,6 +201,7 @@ bool Reader::readMeaning() {
                 return fail(413, fmt::format("the body is longer than {} bytes", limits_.body));
         }
     }
+    if (hosts == 0 && minor_ == 0 && !named_.empty()) request_.headers.emplace_back("host", named_);
     if (hosts > 1 || (hosts == 0 && minor_ == 1)) return fail(400, "a request has one Host header");
     if (lengths == 0 && (request_.method == "POST" || request_.method == "PUT"))
         return fail(411, "a body comes with its Content-Length");

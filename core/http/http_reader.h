@@ -71,7 +71,8 @@ private:
     std::size_t line_ = 0;     // where the first line of the head begins that was not read yet
     std::size_t searched_ = 0; // so many bytes of the buffer hold no end of that line
     std::size_t bodyBytes_ = 0;
-    int minor_ = 1; // of HTTP/1.x
+    int minor_ = 1;     // of HTTP/1.x
+    std::string named_; // the host of a target that is a whole address; empty: the target is a path
     Request request_;
     Fault fault_;
 };

@@ -1,6 +1,7 @@
 #include "core/select/canvas.h"
 
 #include "base/error.h"
+#include "core/select/denoising.h"
 
 #include <algorithm>
 #include <fmt/format.h>
@@ -221,6 +222,7 @@ std::vector<Parameter> canvasParameters(bool shifted) {
             "share of the steps. 0: all new tokens. Without these caches Dream has no blocks."));
         addWriteParameters(all, "by the noise that the steps leave");
         addCacheParameter(all);
+        all.push_back(trimEndParameter());
         return all;
     }
     std::vector<Parameter> all{
@@ -232,6 +234,7 @@ std::vector<Parameter> canvasParameters(bool shifted) {
         remaskingParameter()};
     addWriteParameters(all, "the tokens of a block divided by its share of the steps");
     addCacheParameter(all);
+    all.push_back(trimEndParameter());
     return all;
 }
 
@@ -258,6 +261,7 @@ std::vector<Parameter> evictingCanvasParameters(bool shifted) {
                    "tokens",
                    "A token's importance is the highest among so many around it; odd. 1: its own.",
                    {}});
+    all.push_back(trimEndParameter());
     return all;
 }
 
@@ -273,6 +277,7 @@ std::vector<Parameter> tileCanvasParameters(bool shifted) {
                    "0: all new tokens."),
                remaskingParameter()};
     addTileParameters(all, shifted);
+    all.push_back(trimEndParameter());
     return all;
 }
 
@@ -282,6 +287,7 @@ CanvasOptions canvasOptions(const ParameterValues& values, int newTokens) {
     options.steps = values.integer("steps") > 0 ? values.integer("steps") : newTokens;
     options.rank = rankOf(values);
     options.shifted = values.has("alg");
+    options.trimEnd = values.text("trim_end") == "yes";
     if (values.has("eps")) options.eps = values.number("eps");
     if (options.shifted) options.rankHeat = values.number("alg_temp");
     if (values.has("block_length") && values.integer("block_length") > 0)

@@ -53,10 +53,11 @@ struct CanvasOptions {
     /// Features: whether a token's change is counted from the forward that computed it last; false: from the forward
     /// before this one.
     bool sinceComputed = false;
-    int tile = 0;                    // SparseD: tokens of a tile of the masks; 0: there are none
-    double select = 1, skip = 0;     // share of the tiles that a row keeps; share of the steps that are dense
-    bool scaledByHeads = false;      // the masks' scores are divided by sqrt(query heads), not by sqrt(channels)
-    bool shifted = false;            // Dream's loop
+    int tile = 0;                // SparseD: tokens of a tile of the masks; 0: there are none
+    double select = 1, skip = 0; // share of the tiles that a row keeps; share of the steps that are dense
+    bool scaledByHeads = false;  // the masks' scores are divided by sqrt(query heads), not by sqrt(channels)
+    bool shifted = false;        // Dream's loop
+    bool trimEnd = true;         // the generated text ends with the first end token, not with the block that holds it
     double eps = 1e-3, rankHeat = 0; // Dream: where the noise ends; temperature of the rank, 0: the highest
 
     int blocks() const { return length / block; }

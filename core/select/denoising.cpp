@@ -46,6 +46,14 @@ void shareWithAgnostic(double share, DenoiseOptions& options) {
 
 } // namespace
 
+Parameter trimEndParameter() {
+    return choice(
+        "trim_end", "yes",
+        "Tokens behind an end of text, in the block that holds it. yes: they are recorded and not part of the "
+        "generated text; no: they are part of it.",
+        {"yes", "no"});
+}
+
 std::vector<Parameter> denoisingParameters() {
     return {
         {"block",
@@ -92,10 +100,7 @@ std::vector<Parameter> denoisingParameters() {
                "Mask ids in a prompt. text: tokens like any other, which are never rewritten; denoise: masks, so that "
                "denoising begins with the block that holds the first one.",
                {"text", "denoise"}),
-        choice("trim_end", "yes",
-               "Tokens behind an end of text, in the block that holds it. yes: they are recorded and not part of the "
-               "generated text; no: they are part of it.",
-               {"yes", "no"}),
+        trimEndParameter(),
     };
 }
 

@@ -59,6 +59,8 @@ struct DenoiseOptions {
 
 namespace select {
 
+/// trim_end, which the loops over blocks and over canvases have.
+Parameter trimEndParameter();
 /// The parameters of the denoising loop: block, steps, strategy, threshold, entropy_bound, prompt_mask, trim_end.
 std::vector<Parameter> denoisingParameters();
 /// The parameters of the loop and those of a choice of pages: budget, page, first, final; for LoSA also active,

@@ -99,6 +99,7 @@ struct Engine::Served {
     std::int32_t last = 0;     // the newest token
     Numbered<WorkingSet> sets; // with global-lru, one for each [offloaded layer][KV head]
     RequestId id = 0;
+    std::function<bool(std::int32_t)> endsWith; // of the submission
 
     int position() const { return int(prompts.front().size()) + generated - 1; } // of the newest token
 };
@@ -189,6 +190,7 @@ void Engine::take(Submission submission, std::int64_t ns) {
     auto served = std::make_unique<Served>();
     served->id = submission.id;
     served->prompts.push_back(std::move(submission.prompt));
+    served->endsWith = std::move(submission.endsWith);
     try {
         ServeRequest request = requestOf(*served, submission, ns);
         served_.emplace(submission.id, std::move(served));
@@ -559,7 +561,9 @@ void Engine::handOut(std::int64_t ns) {
         served.generated = token.generated;
         if (token.first) served.cold = true;
         observer_.token(token.id, served.last, token.generated, ns, rows_->record(RowId{served.row}));
-        if (EndRule(served.options, model_->config()).ends(token.generated, served.last))
+        if (served.endsWith && served.endsWith(served.last))
+            done.emplace_back(token.id, Ending::Stop);
+        else if (EndRule(served.options, model_->config()).ends(token.generated, served.last))
             done.emplace_back(token.id, token.generated >= served.options.maxNewTokens ? Ending::Length : Ending::Stop);
     }
     for (const auto& [id, ending] : done) end(id, ending, ns);

@@ -50,6 +50,9 @@ struct Submission {
     Sampling sampling;
     std::int64_t queuedNs = -1; // when it arrived, on the engine's clock; below 0: when the engine takes it in
     double ttftBoundMs = 0;     // 0: the scheduler's
+    /// Whether the request ends with this token. Called once for each token, in their order, on the engine's thread.
+    /// Empty: the length and the end of text alone end it.
+    std::function<bool(std::int32_t token)> endsWith;
 };
 
 enum class Ending : std::uint8_t { Length, Stop, Cancelled, Refused, Failed };

@@ -56,8 +56,7 @@ void ServingTrace::turnedAway(std::int64_t arrivalNs, std::int64_t ns, const std
 
 void ServingTrace::cancelling(RequestId id, const std::string& by) {
     const auto found = known_.find(id);
-    if (found == known_.end()) return;
-    found->second.cancelledBy = by, found->second.answered = by.empty();
+    if (found != known_.end()) found->second.cancelledBy = by;
 }
 
 void ServingTrace::endSpan(Known& known, std::int64_t ns) {
@@ -201,9 +200,8 @@ void ServingTrace::ended(RequestId id, Ending ending, std::int64_t ns, const Err
     Known& known = found->second;
     endSpan(known, ns);
     known.request.endNs = record_->spans.back().endNs;
-    const bool cancelled = ending == Ending::Cancelled;
-    known.request.status = statusAfter(cancelled && known.answered ? Ending::Stop : ending);
-    if (cancelled && !known.cancelledBy.empty()) known.request.reason = known.cancelledBy;
+    known.request.status = statusAfter(ending);
+    if (ending == Ending::Cancelled) known.request.reason = known.cancelledBy;
     if (error != nullptr) known.request.reason = oneLine(*error);
     if (ending == Ending::Refused) { // a plan refuses requests between two iterations
         record_->requests.push_back(known.request);

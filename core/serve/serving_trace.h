@@ -27,8 +27,7 @@ public:
     void submitted(RequestId id, std::int64_t arrivalNs, int promptTokens, int maxTokens, const std::string& kind);
     /// Called for a request that was refused before the engine heard of it, and whose tokens nobody counted.
     void turnedAway(std::int64_t arrivalNs, std::int64_t ns, const std::string& kind, const std::string& why);
-    /// Called before the engine is told to cancel. by: on whose behalf; empty: the request's answer is complete,
-    /// because it came to a stop text.
+    /// Called before the engine is told to cancel. by: on whose behalf.
     void cancelling(RequestId id, const std::string& by);
     /// Hands over what has happened since the last iteration, when none follows.
     void idle() { handOver(); }
@@ -49,7 +48,6 @@ private:
         ServedRequest request;
         RequestSpan span; // the one that is open
         std::string cancelledBy;
-        bool answered = false; // cancelled because its answer is complete
         int row = -1;
     };
     std::int64_t at(std::int64_t ns) const { return ns - originNs_; }

@@ -62,7 +62,8 @@ CanvasSession::CanvasSession(std::shared_ptr<const Model> loaded, std::vector<st
     for (const auto& prompt : prompts) {
         setup.promptTokens.push_back(int(prompt.size()));
         setup.maxTokens.push_back(int(prompt.size()) + canvas.length);
-        runs.emplace_back(prompt, canvas.length, endIds(), canvas.block, model->config().diffusion->maskId);
+        runs.emplace_back(prompt, canvas.length, endIds(), canvas.block, model->config().diffusion->maskId,
+                          canvas.trimEnd);
     }
     engine = options.backend == Backend::Cuda ? makeCudaCanvas(setup) : makeCpuCanvas(setup);
     beginRun(engine->description(), engine->linkTiming(), canvas.block);

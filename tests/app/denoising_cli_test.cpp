@@ -131,6 +131,30 @@ TEST_F(DenoisingCli, ALayerWhereNoTokenChoosesHasAnEmptyListOfPages) {
         }
     }
     EXPECT_GT(sparse, 0);
+    const test::Finished checked = test::cli({"check", trace});
+    EXPECT_EQ(checked.status, 0) << checked.out;
+}
+
+/// In some forwards of a threshold no token of a layer is active, before others are and between them.
+TEST_F(DenoisingCli, ATraceOfAThresholdBreaksNoRule) {
+    for (const char* sets : {"layer", "kv_head"}) {
+        const test::Finished done =
+            test::cli({"run", "--model", "losa-tiny", "--prompt-ids", path("ids.json"), "--method", "losa", "--set",
+                       "active_threshold=0.5", "--set", std::string("active_set=") + sets, "--max-new-tokens", "24",
+                       "--trace", trace, "--overwrite"});
+        ASSERT_EQ(done.status, 0) << done.err;
+        int empty = 0, chosen = 0;
+        const test::Finished forwards = test::cli({"export", trace, "--what", "denoising", "--format", "jsonl"});
+        for (const std::string& line : test::linesOf(forwards.out)) {
+            const json forward = json::parse(line);
+            for (const json& layer : forward.at("layers"))
+                for (const json& pages : layer.value("pages", json::array())) ++(pages.empty() ? empty : chosen);
+        }
+        EXPECT_GT(empty, 0) << sets;
+        EXPECT_GT(chosen, 0) << sets;
+        const test::Finished checked = test::cli({"check", trace});
+        EXPECT_EQ(checked.status, 0) << sets << "\n" << checked.out;
+    }
 }
 
 TEST_F(DenoisingCli, StreamsTheTextAndSaysWhatItCannotDo) {

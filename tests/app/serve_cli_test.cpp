@@ -9,6 +9,7 @@
 #include <gmock/gmock.h>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <set>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -74,6 +75,10 @@ TEST_F(Serve, AnswersWithTheTokensOfRunStreamedOrNot) {
     EXPECT_EQ(lifecycle.at("id"), whole.at("id"));
     EXPECT_EQ(lifecycle.at("state"), "finished");
     EXPECT_EQ(lifecycle.at("output_tokens"), 24);
+    // A client cannot give its request the name that the server gave to another one.
+    const std::string ours = whole.at("id");
+    ASSERT_EQ(complete(bodyOf(prompt, 2), "x-request-id: " + ours + "\r\n").status, 200);
+    EXPECT_EQ(json::parse(askHttp(port_, "GET", "/v1/requests/" + ours).body).at("output_tokens"), 24);
     EXPECT_EQ(metric("vllm:generation_tokens_total") >= 48, true);
     EXPECT_EQ(stop.empty(), false);
     EXPECT_EQ(this->stop().status, 0);
@@ -128,6 +133,13 @@ TEST_F(Serve, ChatsByTheTemplateOfTheModel) {
     EXPECT_LE(std::abs(completion.at("usage").at("prompt_tokens").get<int>() -
                        whole.at("usage").at("prompt_tokens").get<int>()),
               1); // the beginning-of-text token may be counted once more
+
+    body["messages"][0]["role"] = "wizard";
+    const HttpAnswer refused = askHttp(port_, "POST", "/v1/chat/completions", body.dump());
+    EXPECT_EQ(refused.status, 400);
+    EXPECT_EQ(json::parse(refused.body).at("error").at("message"),
+              "the chat template refuses this conversation: no wizards")
+        << "where the file of the template lies is nobody's matter";
 }
 
 TEST_F(Serve, TokensOfATextAndTextOfTokens) {
@@ -437,6 +449,7 @@ TEST_F(Serve, RecordsEveryRequestWhileItServes) {
     waits.send(httpRequest("POST", kPath, bodyOf("Once", 3000).dump()));
     ASSERT_TRUE(becomes("vllm:num_requests_waiting", 1));
     EXPECT_EQ(complete(bodyOf("Twice", 3)).status, 429);
+    EXPECT_EQ(metric("kvscope:requests_ended_total{model_name=\"nosa-tiny\",ending=\"refused\"}"), 2);
 
     // The file grows while the server runs.
     std::vector<json> seen;
@@ -478,6 +491,46 @@ TEST_F(Serve, RecordsEveryRequestWhileItServes) {
     EXPECT_EQ(info.at("status"), "finished");
     const test::Finished checked = test::cli({"check", trace});
     EXPECT_EQ(checked.status, 0) << checked.out;
+}
+
+/// A request ends with the token that completes a stop text, also where its length would end it a token later: the
+/// answers, the trace and the metrics count the same tokens.
+TEST_F(Serve, AStopTextEndsARequestWithTheTokenThatCompletesIt) {
+    const std::string trace = path("s.kvtrace");
+    start({"--trace", trace}, true, "64M");
+    if (IsSkipped()) return;
+    const json first = json::parse(complete(bodyOf("The history of", 12)).body);
+    std::vector<int> tokens{first.at("usage").at("completion_tokens").get<int>()};
+    const int promptTokens = first.at("usage").at("prompt_tokens");
+    std::vector<std::string> parts;
+    for (const json& event : eventsOf(complete(bodyOf("The history of", 12, true))))
+        parts.push_back(event.at("choices").at(0).at("text"));
+    ASSERT_EQ(parts.size(), 12u);
+    tokens.push_back(12);
+    for (int last = 2; last < 10; ++last)
+        for (const int more : {0, 1, 5}) {
+            json body = bodyOf("The history of", last + 1 + more);
+            body["stop"] = parts[std::size_t(last) - 1] + parts[std::size_t(last)];
+            const json answer = json::parse(complete(body).body);
+            EXPECT_EQ(answer.at("choices").at(0).at("finish_reason"), "stop") << body;
+            tokens.push_back(answer.at("usage").at("completion_tokens"));
+        }
+    EXPECT_EQ(complete(bodyOf("Once", 15000)).status, 507);
+    tokens.push_back(0);
+    ASSERT_TRUE(becomes("vllm:num_requests_running", 0));
+    const int answers = int(tokens.size()) - 1;
+    EXPECT_EQ(metric("vllm:generation_tokens_total"), std::accumulate(tokens.begin(), tokens.end(), 0));
+    EXPECT_EQ(metric("vllm:prompt_tokens_total"), promptTokens * answers) << "of prompts that were read";
+    EXPECT_EQ(metric("vllm:request_success_total{model_name=\"nosa-tiny\",finished_reason=\"stop\"}"), answers - 2);
+    EXPECT_EQ(stop().status, 0);
+    const test::Finished out = test::cli({"export", trace, "--what", "requests", "--format", "jsonl"});
+    const std::vector<std::string> lines = test::linesOf(out.out);
+    ASSERT_EQ(lines.size(), tokens.size());
+    for (std::size_t i = 0; i < lines.size(); ++i) {
+        const json request = json::parse(lines[i]);
+        EXPECT_EQ(request.at("output_tokens"), tokens[i]) << i;
+        EXPECT_EQ(request.at("status"), i < 2 ? "length" : i + 1 < lines.size() ? "stop" : "refused") << i;
+    }
 }
 
 /// The blocks of a sequence by its decode step, layer and KV head, of requests whose prompt is read in one step.

@@ -85,7 +85,8 @@ protected:
         for (const auto& file : std::filesystem::directory_iterator(source("resources/models/nosa-tiny")))
             std::filesystem::create_symlink(file.path(), model / file.path().filename());
         std::ofstream(model / "chat_template.jinja")
-            << "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:";
+            << "{% for m in messages %}{% if m.role == 'wizard' %}{{ raise_exception('no wizards') }}{% endif %}"
+               "{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:";
         return model.string();
     }
     static std::string textOfRun(const std::string& prompt, int tokens) {

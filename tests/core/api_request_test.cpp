@@ -73,6 +73,8 @@ TEST(ApiRequest, RefusesWhatIsNoDocument) {
     EXPECT_EQ(refusalOf(""), "400 ");
     EXPECT_EQ(refusalOf("[1]"), "400 ");
     EXPECT_EQ(refusalOf(R"({"prompt": "a"} x)"), "400 ");
+    EXPECT_EQ(refusalOf(std::string(R"({"prompt": "a"})") + '\0'), "400 ") << "the text goes on behind the document";
+    EXPECT_EQ(refusalOf(std::string(R"({"prompt": "a"})") + '\0' + R"(, "n": 5})"), "400 ");
     EXPECT_EQ(refusalOf("{\"prompt\": \"\xff\"}"), "400 ");
     EXPECT_EQ(refusalOf(R"({"prompt": "\ud800"})"), "400 ");
     EXPECT_EQ(refusalOf(R"({"prompt": "a", "temperature": 1e999})"), "400 ");
@@ -99,6 +101,8 @@ TEST(ApiRequest, RefusesWhatIsWrongAndWhatWouldChangeTheAnswer) {
                  {R"("top_k": -2)", "top_k"},
                  {R"("seed": 1.5)", "seed"},
                  {R"("seed": 18446744073709551615)", "seed"},
+                 {R"("seed": -9223372036854775809)", "seed"}, // no double says which whole number it is
+                 {R"("seed": 9007199254740994.0)", "seed"},
                  {R"("stop": ["a", "b", "c", "d", "e"])", "stop"},
                  {R"("stop": "")", "stop"},
                  {R"("stop": [1])", "stop"},

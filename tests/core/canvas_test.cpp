@@ -14,6 +14,7 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <fmt/format.h>
 #include <fstream>
 #include <gmock/gmock.h>
 #include <limits>
@@ -563,6 +564,39 @@ TEST(Canvas, GenerationEndsWithTheBlockThatHoldsTheEndOfText) {
     run.forwardDone();
     EXPECT_TRUE(run.finished());
     EXPECT_EQ(run.generated(), (std::vector<std::int32_t>{9, 1}));
+}
+
+TEST(Canvas, TextBehindAnEndIsShownWhereTrimEndSaysNo) {
+    CanvasRun run({2, 3, 4}, 8, {1}, 4, kMask, false);
+    for (const int position : {5, 3, 4}) run.write(position, position == 4 ? 1 : 9);
+    run.forwardDone();
+    EXPECT_EQ(run.generated(), (std::vector<std::int32_t>{9, 1, 9}));
+    EXPECT_FALSE(run.finished()) << "position 6 is masked";
+    run.write(6, 7);
+    run.forwardDone();
+    EXPECT_TRUE(run.finished()) << "the next block is not begun";
+    EXPECT_EQ(run.generated(), (std::vector<std::int32_t>{9, 1, 9, 7}));
+}
+
+TEST(Canvas, EveryMethodShowsTextBehindAnEndWhereTrimEndSaysNo) {
+    for (const char* family : {"llada", "dream"})
+        for (const std::string method : {"full", "sparsed", "sparse-dllm"}) {
+            SCOPED_TRACE(fmt::format("{} {}", family, method));
+            SessionOptions options = optionsOf(16);
+            options.method = method;
+            if (method == "sparse-dllm" || (method == "sparsed" && family == std::string("llada")))
+                options.settings = {{"block_length", "16"}};
+            nlohmann::json config = configOf(family);
+            const auto all = denoise(randomSdar(config), {prompt(9)}, options).generated.front();
+            const std::int32_t end = all[5];
+            config["eos_token_id"] = end;
+            options.stopAtEos = true;
+            options.settings.emplace_back("trim_end", "no");
+            EXPECT_EQ(denoise(randomSdar(config), {prompt(9)}, options).generated.front(), all);
+            options.settings.back().second = "yes";
+            const std::vector<std::int32_t> shown(all.begin(), std::find(all.begin(), all.end(), end) + 1);
+            EXPECT_EQ(denoise(randomSdar(config), {prompt(9)}, options).generated.front(), shown);
+        }
 }
 
 TEST(Canvas, WhatDoesNotFitIsRefusedInASentence) {

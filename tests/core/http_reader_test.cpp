@@ -72,9 +72,11 @@ TEST(HttpReader, RefusesWhatIsNoRequest) {
     EXPECT_EQ(statusOf(get()), 200);
     for (const std::string& line :
          {std::string("GET  / HTTP/1.1"), std::string("GET / HTTP/1.1 "), std::string("GET /"), std::string("GET"),
-          std::string(" GET / HTTP/1.1"), std::string("G(T / HTTP/1.1"), std::string("GET http://a/ HTTP/1.1"),
-          std::string("GET * HTTP/1.1"), std::string("GET /a#b HTTP/1.1"), std::string("GET /\x01 HTTP/1.1"),
-          std::string("GET /\xc3\xa9 HTTP/1.1"), std::string("GET / http/1.1"), std::string("\x16\x03\x01\x02")})
+          std::string(" GET / HTTP/1.1"), std::string("G(T / HTTP/1.1"), std::string("GET https://a/ HTTP/1.1"),
+          std::string("GET http:/// HTTP/1.1"), std::string("GET http://a@b/ HTTP/1.1"),
+          std::string("GET ftp://a/ HTTP/1.1"), std::string("GET * HTTP/1.1"), std::string("GET /a#b HTTP/1.1"),
+          std::string("GET /\x01 HTTP/1.1"), std::string("GET /\xc3\xa9 HTTP/1.1"), std::string("GET / http/1.1"),
+          std::string("\x16\x03\x01\x02")})
         EXPECT_EQ(statusOf(line + "\r\n" + host + "\r\n"), 400) << line;
     EXPECT_EQ(statusOf("GET / HTTP/2.0\r\n" + host + "\r\n"), 505);
     for (const char* line : {"Name : value", ": value", "no colon", " folded: value", "a: \x01", "a: b\rc", "a: b\nc",
@@ -88,6 +90,30 @@ TEST(HttpReader, RefusesWhatIsNoRequest) {
     EXPECT_EQ(statusOf("POST / HTTP/1.1\r\n" + host + "\r\n"), 411);
     EXPECT_EQ(statusOf(post("{}", "Content-Encoding: gzip\r\n")), 415);
     EXPECT_EQ(statusOf(post("{}", "Content-Encoding: Identity\r\n")), 200);
+}
+
+/// A server must take a target that is a whole address; its host counts in place of the header (RFC 9112, 3.2.2).
+TEST(HttpReader, ATargetMayBeAWholeAddress) {
+    const struct {
+        const char *line, *host, *path, *query;
+    } cases[] = {{"GET http://other:80/v1/models?a=b HTTP/1.1\r\nHost: a\r\n", "other:80", "/v1/models", "a=b"},
+                 {"GET HTTP://other HTTP/1.1\r\nHost: a\r\n", "other", "/", ""},
+                 {"GET http://[::1]:80/x HTTP/1.0\r\n", "[::1]:80", "/x", ""},
+                 {"GET /http://other/ HTTP/1.1\r\nHost: a\r\n", "a", "/http://other/", ""}};
+    for (const auto& [line, host, path, query] : cases) {
+        Reader reader;
+        // The request behind it has a host of its own.
+        reader.read(std::string(line) + "\r\n" + get());
+        ASSERT_EQ(reader.state(), State::Complete) << line << reader.fault().message;
+        const Request request = reader.take();
+        EXPECT_EQ(request.path, path) << line;
+        EXPECT_EQ(request.query, query) << line;
+        ASSERT_NE(request.header("host"), nullptr) << line;
+        EXPECT_EQ(*request.header("host"), host) << line;
+        ASSERT_EQ(reader.state(), State::Complete);
+        EXPECT_EQ(*reader.take().header("host"), "localhost");
+    }
+    EXPECT_EQ(statusOf("GET http://a/ HTTP/1.1\r\n\r\n"), 400) << "the header has to be there all the same";
 }
 
 /// A fault is told at the byte that makes it one, before the end of the headers, and the same fault is told however the

@@ -168,4 +168,6 @@ def draw_canvas(random, family, method):
         settings |= {"ratio": pick(random, [0, 0.1, 0.5, 0.7, 1]), "kernel": pick(random, [1, 3, 5, 9])}
     prompts = draw_prompts(random, shape, lambda: pick(random, [1, 2, 16, 17, int(random.integers(1, 60)),
                                                                 int(random.integers(1, 150))]))
+    if chance(random, 0.3):
+        settings["trim_end"] = "no"
     return Trial(method, settings, shape, prompts, length * blocks)

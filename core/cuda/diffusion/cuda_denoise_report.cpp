@@ -166,7 +166,7 @@ void DenoiseReportReader::fillKvChanges(const DenoiseReport& report, const Denoi
 }
 
 /// Adds the KV head's selection to the record. It is compared with that of the forward before, if both are sparse
-/// forwards of one block and this is not the clean one.
+/// forwards of one block and this is not the clean one. A choice of nothing keeps nothing.
 void DenoiseReportReader::fillSelection(const DenoiseReport& report, LayerId layer, const DenoiseRow& row,
                                         KvHeadId kvHead, std::vector<std::int32_t> pages, StepRecord& record) {
     const int item = int(row.sequence) * needs_.kvHeads + int(kvHead);
@@ -187,7 +187,9 @@ void DenoiseReportReader::fillSelection(const DenoiseReport& report, LayerId lay
         selection.late = std::int32_t(report.lateOf(layer)[item].late);
     }
     selection.first = std::uint32_t(record.blocks.size());
-    if (before.known && !row.clean && !pages.empty())
+    if (pages.empty())
+        selection.kept = 0;
+    else if (before.known && !row.clean)
         selection.kept = std::int32_t(std::count_if(pages.begin(), pages.end(), [&](std::int32_t page) {
             return std::binary_search(before.list.begin(), before.list.end(), page);
         }));
@@ -198,8 +200,8 @@ void DenoiseReportReader::fillSelection(const DenoiseReport& report, LayerId lay
         record.blocks.emplace_back(page, always ? Origin::QueryAgnostic : Origin::QueryAware, isHit(page));
     }
     record.selections.push_back(selection);
+    before.known = !row.clean && (before.known || !pages.empty());
     before.list = std::move(pages);
-    before.known = !row.clean;
     LayerRecord& sums = record.layers[int(layer)];
     const bool firstOfLayer = sums.selected == 0;
     sums.selected += selection.selected;

@@ -347,13 +347,16 @@ void CpuDenoiseStages::recordHead(LayerId layer, int row, KvHeadId kvHead) {
     selection.misses = selection.selected - selection.hits;
     if (transfers_) transfers_->recordAhead(layer, of.sequence, kvHead, selection);
     selection.first = std::uint32_t(forward_.record->blocks.size());
-    // Selections are compared between sparse forwards of one block; that of the clean forward is compared with none.
-    if (kept.hasPrevious && !of.clean && out.pages > 0)
+    // Selections are compared between sparse forwards of one block; that of the clean forward is compared with none. A
+    // choice of nothing keeps nothing.
+    if (out.pages == 0)
+        selection.kept = 0;
+    else if (kept.hasPrevious && !of.clean)
         selection.kept = std::int32_t(std::count_if(head.pages.begin(), head.pages.end(), [&](std::int32_t page) {
             return std::binary_search(kept.previous.begin(), kept.previous.end(), page);
         }));
     kept.previous = head.pages;
-    kept.hasPrevious = !of.clean;
+    kept.hasPrevious = !of.clean && (kept.hasPrevious || out.pages > 0);
     const std::span<const std::uint8_t> agnostic = agnosticPages(layer, of.sequence, kvHead);
     for (std::size_t i = 0; i < head.pages.size(); ++i) {
         const auto page = std::size_t(head.pages[i]);
