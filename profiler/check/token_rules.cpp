@@ -39,7 +39,7 @@ std::string tokensOfPrompts() {
                        " (PARTITION BY sequence ORDER BY id, position IS NOT NULL ROWS UNBOUNDED PRECEDING) AS prompt"
                        " FROM (SELECT id, position, (id >> 10) & 1023 AS sequence, 0 AS begins FROM token WHERE {0}"
                        " UNION ALL SELECT id, NULL, (id >> 10) & 1023, begins = 1 FROM prompt_piece WHERE {0} UNION ALL"
-                       " SELECT (?1 << 25 | first_step) << 20 | row << 10, NULL, row, 1 FROM request WHERE {1} AND"
+                       " SELECT (?1 << 25 | first_step) << 20 | (row << 10), NULL, row, 1 FROM request WHERE {1} AND"
                        " first_step IS NOT NULL AND row IS NOT NULL)) WHERE position IS NOT NULL)",
                        kTokens, kRequests);
 }
