@@ -190,17 +190,23 @@ void refuseBroken(const RunCheck& check, Json& out) {
 }
 
 /// The numbers of a serving run. Percentiles have intervals; one with fewer than 10 samples beyond it is left out.
-Json servingJson(const ServingSummary& serving) {
+Json servingJson(const ServingSummary& serving, bool ofOurs) {
     const auto latency = [](const std::vector<double>& samples) {
         if (samples.empty()) return Json();
         Json out{{"samples", samples.size()}, {"median", serve::percentile(samples, 0.5)}, {"max", samples.back()}};
         if (const auto p99 = serve::shownPercentile(samples, 0.99)) out["p99"] = p99->value;
         return out;
     };
-    return {{"requests", serving.requests},         {"finished", serving.finished},
-            {"refused", serving.refused},           {"without_end", serving.open},
-            {"iterations", serving.iterations},     {"tokens", serving.tokens},
-            {"queue_ms", latency(serving.queueMs)}, {"ttft_ms", latency(serving.ttftMs)},
+    // another engine may tell of its requests alone
+    const Json iterations = ofOurs || serving.iterations > 0 ? Json(serving.iterations) : Json();
+    return {{"requests", serving.requests},
+            {"finished", serving.finished},
+            {"refused", serving.refused},
+            {"without_end", serving.open},
+            {"iterations", iterations},
+            {"tokens", serving.tokens},
+            {"queue_ms", latency(serving.queueMs)},
+            {"ttft_ms", latency(serving.ttftMs)},
             {"tbt_ms", latency(serving.tbtMs)}};
 }
 
@@ -330,7 +336,7 @@ Json describeRun(const TraceReader& reader, const RunRow& run, const Progress& p
         out["prompt_steps"] = s.promptSteps;
     }
     if (run.knows != Knowledge::everything()) out["not_known"] = run.knows.list(true);
-    if (const auto serving = summarizeServing(reader, run.runId)) out["serving"] = servingJson(*serving);
+    if (const auto serving = summarizeServing(reader, run.runId)) out["serving"] = servingJson(*serving, run.serves());
     if (const auto traffic = pcieTraffic(reader, run.runId)) addPcieTraffic(*traffic, out);
     if (const auto ahead = lookaheadTotals(reader, run.runId)) {
         out["lookahead"] = {

@@ -59,6 +59,11 @@ std::span<const SqlRule> metaRules() {
          "SELECT NULL, key || ' is ' || substr(value, 1, 60) FROM run_meta WHERE run_id = ?1 AND key IN"
          " ('denoising_block', 'denoising_canvas', 'kv_block_tokens') AND (value GLOB '*[^0-9]*' OR CAST(value AS"
          " INTEGER) NOT BETWEEN 1 AND 16777216)"},
+        {"sample-every", "sample_every is a number of steps above 2", Concern::Identity, Needs::Nothing, "run_meta",
+         Form::None,
+         "SELECT NULL, 'sample_every is ' || substr(value, 1, 60) FROM run_meta WHERE run_id = ?1 AND key ="
+         " 'sample_every' AND (value = '' OR value GLOB '*[^0-9]*' OR length(value) > 9 OR CAST(value AS INTEGER) < "
+         "3)"},
         {"rank-numbers", "rank, world, head_first and layer_first are numbers, and rank is below world",
          Concern::Identity, Needs::Nothing, "run_meta", Form::None,
          "SELECT NULL, key || ' is ' || substr(value, 1, 60) FROM run_meta WHERE run_id = ?1 AND key IN ('rank',"

@@ -17,6 +17,9 @@ std::string memberIn(const char* iteration) {
 /// SQL: whether the run says who has which row.
 std::string hasEvents() { return fmt::format("EXISTS (SELECT 1 FROM row_event WHERE {})", kRequests); }
 
+/// SQL: whether the run has iterations, as a server of KVScope's has. Another engine may know its requests alone.
+std::string hasIterations() { return fmt::format("EXISTS (SELECT 1 FROM iteration WHERE {})", kIterations); }
+
 /// SQL for the iterations that decode, their requests and the position of the token that each request is fed.
 std::string fed() {
     return fmt::format("SELECT d.id, d.request, q.prompt_tokens + d.before AS position FROM (SELECT id, request,"
@@ -66,20 +69,34 @@ std::vector<SqlRule> requestRules() {
                      " max(arrival_ns, coalesce(first_sched_ns, 0), coalesce(first_token_ns, 0)))",
                      kRequests)},
         {"request-counts",
-         "the counts and bounds of a request are not negative, and it makes at most the tokens it asks for",
+         "the counts and bounds of a request are not negative, and it makes at most the tokens it asks for, where"
+         " that is known",
          Concern::Serving, Needs::Nothing, "request", Form::Request,
          fmt::format(
              "SELECT id, 'prompt ' || prompt_tokens || ', output ' || output_tokens || ' of ' || max_tokens ||"
              " ', pauses ' || pauses || ', hits ' || hits || ', misses ' || misses FROM request WHERE {} AND"
-             " (prompt_tokens < 0 OR output_tokens NOT BETWEEN 0 AND max_tokens OR pauses < 0 OR paused_ns < 0"
+             " (prompt_tokens < 0 OR output_tokens < 0 OR max_tokens < 0 OR (output_tokens > max_tokens AND"
+             " (max_tokens > 0 OR {})) OR pauses < 0 OR paused_ns < 0"
              " OR hits < 0 OR misses < 0 OR h2d_bytes < 0 OR host_bytes < 0 OR device_bytes < 0 OR NOT (slo_ttft_ms"
              " BETWEEN 0 AND 1e300) OR NOT (slo_tbt_ms BETWEEN 0 AND 1e300))",
-             kRequests)},
+             kRequests, hasIterations())},
         {"request-status", "status of a request is one of the words, and one that has ended has an end",
          Concern::Serving, Needs::Nothing, "request", Form::Request,
          fmt::format("SELECT id, 'status is ' || status || ', end ' || coalesce(end_ns, 'none') FROM request WHERE {}"
                      " AND CASE WHEN status IN ('queued', 'prefill', 'decode', 'paused') THEN end_ns IS NOT NULL WHEN"
                      " status IN ('length', 'stop', 'cancelled', 'refused', 'failed') THEN end_ns IS NULL ELSE 1 END",
+                     kRequests)},
+        {"request-steps",
+         "first_step and last_step of a request are the run's, and at most one request has a row in a step",
+         Concern::Serving, Needs::Nothing, "request", Form::Request,
+         fmt::format("SELECT q.id, 'row ' || coalesce(q.row, 'none') || ', steps ' || coalesce(q.first_step, 'none') ||"
+                     " ' to ' || coalesce(q.last_step, 'none') || ', the request before in the row has steps up to ' ||"
+                     " coalesce(q.before, 'none') FROM (SELECT id, row, first_step, last_step, first_sched_ns,"
+                     " lag(last_step) OVER (PARTITION BY row ORDER BY first_step, last_step) AS before FROM request"
+                     " WHERE {}) q, run r WHERE r.run_id = ?1 AND (q.first_step IS NOT NULL OR q.last_step IS NOT NULL)"
+                     " AND (q.row IS NULL OR q.row < 0 OR (q.row >= r.sequences AND r.sequences > 0) OR"
+                     " q.first_sched_ns IS NULL OR NOT coalesce(q.first_step BETWEEN 0 AND q.last_step AND q.last_step"
+                     " <= 0x1FFFFFF, 0) OR q.first_step <= q.before)",
                      kRequests)},
         {"span-request", "a span of a request has one, a known state, and ends after it begins", Concern::Serving,
          Needs::Nothing, "request_span", Form::Request,
@@ -89,14 +106,15 @@ std::vector<SqlRule> requestRules() {
                      kRequests)},
         {"request-progress", "what a request has done is what its status says", Concern::Serving, Needs::Nothing,
          "request", Form::Request,
-         fmt::format("SELECT id, 'status is ' || status || ', first scheduled ' || coalesce(first_sched_ns, 'never') ||"
-                     " ', first token ' || coalesce(first_token_ns, 'never') || ', output ' || output_tokens || ' of '"
-                     " || max_tokens FROM request WHERE {} AND ((first_token_ns IS NULL) <> (output_tokens = 0) OR"
-                     " CASE status WHEN 'queued' THEN first_sched_ns IS NOT NULL WHEN 'refused' THEN first_sched_ns IS"
-                     " NOT NULL WHEN 'prefill' THEN first_sched_ns IS NULL OR output_tokens > 0 WHEN 'decode' THEN"
-                     " output_tokens = 0 WHEN 'paused' THEN output_tokens = 0 WHEN 'stop' THEN output_tokens = 0 WHEN"
-                     " 'length' THEN output_tokens <> max_tokens ELSE 0 END)",
-                     kRequests)},
+         fmt::format(
+             "SELECT id, 'status is ' || status || ', first scheduled ' || coalesce(first_sched_ns, 'never') ||"
+             " ', first token ' || coalesce(first_token_ns, 'never') || ', output ' || output_tokens || ' of '"
+             " || max_tokens FROM request WHERE {0} AND ((first_token_ns IS NULL) <> (output_tokens = 0) OR"
+             " CASE status WHEN 'queued' THEN first_sched_ns IS NOT NULL WHEN 'refused' THEN first_sched_ns IS"
+             " NOT NULL WHEN 'prefill' THEN first_sched_ns IS NULL OR output_tokens > 0 WHEN 'decode' THEN"
+             " output_tokens = 0 WHEN 'paused' THEN output_tokens = 0 WHEN 'stop' THEN output_tokens = 0 AND {1} WHEN"
+             " 'length' THEN output_tokens <> max_tokens AND {1} ELSE 0 END)",
+             kRequests, hasIterations())},
         {"span-gapless", "the spans of a request follow each other from its arrival to its end", Concern::Serving,
          Needs::Nothing, "request_span", Form::Request,
          fmt::format("SELECT ?1 << 40 | request, 'a span begins at ' || start_ns || ', the one before ends at ' ||"
@@ -207,12 +225,13 @@ std::vector<SqlRule> memberRules() {
                      kMembers)},
         {"request-row", "the row of a request is that of its last member, and below the rows of the run",
          Concern::Serving, Needs::Nothing, "member", Form::Request,
-         fmt::format("SELECT q.id, 'row is ' || coalesce(q.row, 'NULL') || ', of its last member ' ||"
-                     " coalesce(m.last & 1023, 'NULL') || ', the run has ' || r.sequences FROM request q, run r LEFT"
-                     " JOIN (SELECT request, max(id) AS last FROM member WHERE {} GROUP BY request) m ON (?1 << 40 |"
-                     " m.request) = q.id WHERE q.{} AND r.run_id = ?1 AND (q.row IS NOT (m.last & 1023) OR (q.row >="
-                     " r.sequences AND r.sequences > 0))",
-                     kMembers, kRequests)},
+         fmt::format(
+             "SELECT q.id, 'row is ' || coalesce(q.row, 'NULL') || ', of its last member ' ||"
+             " coalesce(m.last & 1023, 'NULL') || ', the run has ' || r.sequences FROM request q, run r LEFT"
+             " JOIN (SELECT request, max(id) AS last FROM member WHERE {} GROUP BY request) m ON (?1 << 40 |"
+             " m.request) = q.id WHERE q.{} AND {} AND r.run_id = ?1 AND (q.row IS NOT (m.last & 1023) OR (q.row >="
+             " r.sequences AND r.sequences > 0))",
+             kMembers, kRequests, hasIterations())},
         {"request-first", "a request is first scheduled and makes its first token in the iterations of its members",
          Concern::Serving, Needs::Nothing, "member", Form::Request,
          fmt::format("SELECT q.id, 'first scheduled ' || coalesce(q.first_sched_ns, 'never') || ', first token ' ||"
@@ -220,18 +239,19 @@ std::vector<SqlRule> memberRules() {
                      " coalesce(i.start_ns, 'no time') || ', its first token is of ' || coalesce(m.token, 'no time')"
                      " FROM request q LEFT JOIN (SELECT request, min(id) AS first, min(token_ns) AS token FROM member"
                      " WHERE {} GROUP BY request) m ON (?1 << 40 | m.request) = q.id LEFT JOIN iteration i ON i.id ="
-                     " m.first >> 10 WHERE q.{} AND (q.first_token_ns IS NOT m.token OR (q.first_sched_ns <>"
+                     " m.first >> 10 WHERE q.{} AND {} AND (q.first_token_ns IS NOT m.token OR (q.first_sched_ns <>"
                      " q.arrival_ns AND q.first_sched_ns NOT BETWEEN i.start_ns AND i.start_ns + i.duration_ns))",
-                     kMembers, kRequests)},
+                     kMembers, kRequests, hasIterations())},
         {"request-tokens", "a request has as many tokens, hits, misses and bytes as its members together",
          Concern::Serving, Needs::Nothing, "member", Form::Request,
-         fmt::format("SELECT q.id, 'tokens ' || q.output_tokens || ', of its members ' || coalesce(m.tokens, 0) ||"
-                     " '; misses ' || q.misses || ', of its members ' || coalesce(m.misses, 0) FROM request q LEFT"
-                     " JOIN (SELECT request, count(token_ns) AS tokens, sum(hits) AS hits, sum(misses) AS misses,"
-                     " sum(h2d_bytes) AS bytes FROM member WHERE {} GROUP BY request) m ON (?1 << 40 | m.request) ="
-                     " q.id WHERE q.{} AND (q.output_tokens <> coalesce(m.tokens, 0) OR q.hits <> coalesce(m.hits, 0)"
-                     " OR q.misses <> coalesce(m.misses, 0) OR q.h2d_bytes <> coalesce(m.bytes, 0))",
-                     kMembers, kRequests)}};
+         fmt::format(
+             "SELECT q.id, 'tokens ' || q.output_tokens || ', of its members ' || coalesce(m.tokens, 0) ||"
+             " '; misses ' || q.misses || ', of its members ' || coalesce(m.misses, 0) FROM request q LEFT"
+             " JOIN (SELECT request, count(token_ns) AS tokens, sum(hits) AS hits, sum(misses) AS misses,"
+             " sum(h2d_bytes) AS bytes FROM member WHERE {} GROUP BY request) m ON (?1 << 40 | m.request) ="
+             " q.id WHERE q.{} AND {} AND (q.output_tokens <> coalesce(m.tokens, 0) OR q.hits <> coalesce(m.hits, 0)"
+             " OR q.misses <> coalesce(m.misses, 0) OR q.h2d_bytes <> coalesce(m.bytes, 0))",
+             kMembers, kRequests, hasIterations())}};
 }
 
 /// Of who has which row of the batch.

@@ -32,14 +32,16 @@ std::string bytesOfText(const char* table, const char* range) {
                        table, range);
 }
 
-/// SQL for the generated tokens of the run, with the number of the prompt that their sequence had begun by then.
+/// SQL for the generated tokens of the run, with the number of the prompt that their sequence had begun by then: a
+/// piece may begin one, and so does the first step of a request of another engine.
 std::string tokensOfPrompts() {
     return fmt::format("(SELECT id, position, sequence, prompt FROM (SELECT id, position, sequence, sum(begins) OVER"
                        " (PARTITION BY sequence ORDER BY id, position IS NOT NULL ROWS UNBOUNDED PRECEDING) AS prompt"
                        " FROM (SELECT id, position, (id >> 10) & 1023 AS sequence, 0 AS begins FROM token WHERE {0}"
-                       " UNION ALL SELECT id, NULL, (id >> 10) & 1023, begins = 1 FROM prompt_piece WHERE {0})) WHERE"
-                       " position IS NOT NULL)",
-                       kTokens);
+                       " UNION ALL SELECT id, NULL, (id >> 10) & 1023, begins = 1 FROM prompt_piece WHERE {0} UNION ALL"
+                       " SELECT (?1 << 25 | first_step) << 20 | (row << 10), NULL, row, 1 FROM request WHERE {1} AND"
+                       " first_step IS NOT NULL AND row IS NOT NULL)) WHERE position IS NOT NULL)",
+                       kTokens, kRequests);
 }
 
 /// SQL for the tokens of a KV block. The units that are selected may be smaller.

@@ -45,7 +45,7 @@ const std::vector<TextColumns>& texts() {
                                               {"run_meta", {"key", "value"}},
                                               {"health", {"program", "error"}},
                                               {"span_detail", {"args"}},
-                                              {"request", {"class", "status", "reason"}},
+                                              {"request", {"class", "status", "reason", "external_id"}},
                                               {"request_span", {"state"}},
                                               {"iteration", {"limited_by"}},
                                               {"row_event", {"kind"}}};
@@ -61,12 +61,16 @@ std::string cut(std::string_view column, std::string_view quoted) {
                        kLongestName);
 }
 
-/// SQL for all columns of a table, with long texts cut. Empty: no text is too long.
+/// SQL for all columns of a table, with long texts cut, and NULL in place of those that an older trace lacks. Empty: no
+/// text is too long, and the table has all columns.
 std::string columnsOf(Connection& connection, const TextColumns& of) {
     Statement names(connection, "SELECT name FROM pragma_table_info(?, 'main')");
     names.bind(1, std::string_view(of.table));
     std::string columns, tooLong;
+    std::vector<std::string> missing;
+    if (of.table == std::string_view("request")) missing = {"external_id", "first_step", "last_step"};
     while (names.step()) {
+        std::erase(missing, names.text(0));
         std::string name = "\"";
         for (const char letter : names.text(0)) name += letter == '"' ? std::string(2, letter) : std::string(1, letter);
         name += '"';
@@ -78,13 +82,15 @@ std::string columnsOf(Connection& connection, const TextColumns& of) {
         columns += cut(names.text(0), name);
         tooLong += fmt::format("{}length({}) > {}", tooLong.empty() ? "" : " OR ", name, kLongestName);
     }
+    for (const std::string& column : missing) columns += ", NULL AS " + column;
+    if (!missing.empty()) return columns;
     if (tooLong.empty()) return {};
     Statement find(connection, fmt::format("SELECT 1 FROM main.{} WHERE {} LIMIT 1", of.table, tooLong));
     return find.step() ? columns : std::string();
 }
 
 /// Hides a table that holds a name of megabytes behind a view that cuts the name: views, tables and pictures copy names
-/// many times.
+/// many times. Likewise a table of an older trace that lacks columns.
 void cutLongTexts(Connection& connection) {
     std::string sql;
     for (const TextColumns& text : texts()) {

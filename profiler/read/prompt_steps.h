@@ -1,4 +1,5 @@
-// Which steps of a run read prompts, where they are not read in step 0 as a whole: table prompt_piece.
+// Which steps of a run read prompts, where they are not read in step 0 as a whole: table prompt_piece. Also which
+// prompt a sequence has in a step, where one request after another has its row.
 #pragma once
 
 #include "profiler/format/trace_keys.h"
@@ -22,7 +23,7 @@ constexpr std::string_view nameOf(StepReads reads) {
 constexpr std::string_view kMixedName = nameOf(StepReads::Mixed);
 constexpr bool isStepName(std::string_view name) { return name == "prefill" || name == "decode" || name == kMixedName; }
 
-/// A run without rows in the table reads its prompts in step 0. Copies share what was read.
+/// A run without rows in table prompt_piece reads its prompts in step 0. Copies share what was read.
 class PromptSteps {
 public:
     struct Step {
@@ -30,7 +31,7 @@ public:
         bool decodes = false;    // some sequence decodes beside the pieces
         std::int64_t tokens = 0; // of the pieces
     };
-    /// A piece that begins a prompt.
+    /// A piece that begins a prompt, or the first step of a request of another engine.
     struct Begin {
         int step = 0, sequence = 0;
     };
@@ -40,7 +41,7 @@ public:
     PromptSteps(Connection& connection, int runId, int firstStep = 0, int lastStep = trace::kMaxStep);
 
     /// Whether the run has rows in the table.
-    bool inPieces() const { return read_ != nullptr; }
+    bool inPieces() const { return read_ && !read_->steps.empty(); }
     StepReads reads(int step) const;
     bool readsPrompt(int step) const { return reads(step) == StepReads::Prompt; }
     /// Tokens of prompts that the step reads beside its decoding sequences; 0 where it reads prompts only, or none.
@@ -58,7 +59,7 @@ public:
     int promptAt(int sequence, int step) const;
     /// Whether the step reads a piece of the sequence's prompt.
     bool readsPieceOf(int sequence, int step) const;
-    /// The pieces that begin a prompt, by sequence, then by step.
+    /// What begins a prompt, by sequence, then by step.
     const std::vector<Begin>& begins() const;
     /// Whether some sequence has begun more than one prompt.
     bool severalPrompts(int sequence) const;
@@ -70,11 +71,14 @@ private:
     struct Read {
         bool wholeFirst = false;          // step 0 has read a prompt of every sequence, without pieces
         std::vector<Step> steps;          // ascending
-        std::vector<int> prompts;         // of them and step 0: those that read prompts only, ascending
+        std::vector<int> prompts{0};      // of them and step 0: those that read prompts only, ascending
         std::vector<Begin> begins;        // by sequence, then by step
         std::vector<std::int64_t> pieces; // step << 10 | sequence, ascending
     };
     const Step* find(int step) const;
+    static void readPieces(Connection& connection, int runId, int firstStep, int lastStep, Read& read);
+    static void readRequests(Connection& connection, int runId, int firstStep, int lastStep, Read& read);
+    static void sortBegins(Read& read);
     std::shared_ptr<const Read> read_;
 };
 

@@ -168,10 +168,7 @@ std::optional<ServedLoad> readServedLoad(const TraceReader& reader, int runId) {
         request.firstTokenNs = arrivals.isNull(2) ? -1 : arrivals.int64(2);
     }
     std::vector<ServedToken> tokens;
-    Statement made(connection, "SELECT request, token_ns FROM v_member WHERE run_id = ? AND token_ns IS NOT NULL"
-                               " ORDER BY iteration");
-    made.bindAll(runId);
-    while (made.step()) tokens.push_back({made.int64(0), made.int64(1)});
+    forEachServedToken(reader, runId, [&](std::int64_t request, std::int64_t ns) { tokens.push_back({request, ns}); });
     std::vector<IterationLoads> iterations;
     std::unordered_map<std::int64_t, std::size_t> placeOf; // by iteration
     Statement starts(connection,

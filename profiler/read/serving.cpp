@@ -28,21 +28,63 @@ Statement ofRun(const TraceReader& reader, int runId, std::string_view sql) {
     return rows;
 }
 
+/// Whose a row of the batch is in a step, by the steps that requests of another engine say.
+class RowOwners {
+public:
+    RowOwners(const TraceReader& reader, int runId) {
+        Statement rows = ofRun(reader, runId,
+                               "SELECT row, first_step, last_step, request FROM v_request WHERE run_id = ? AND row IS"
+                               " NOT NULL AND first_step IS NOT NULL ORDER BY first_step");
+        while (rows.step()) byRow_[rows.int32(0)].push_back({rows.int64(1), rows.int64(2), rows.int64(3)});
+    }
+    bool empty() const { return byRow_.empty(); }
+    std::optional<std::int64_t> at(int row, std::int64_t step) const {
+        const auto found = byRow_.find(row);
+        if (found == byRow_.end()) return std::nullopt;
+        auto next = std::upper_bound(found->second.begin(), found->second.end(), step,
+                                     [](std::int64_t at, const Owner& owner) { return at < owner.first; });
+        if (next == found->second.begin() || (--next)->last < step) return std::nullopt;
+        return next->request;
+    }
+
+private:
+    struct Owner {
+        std::int64_t first = 0, last = 0, request = 0; // steps
+    };
+    std::unordered_map<int, std::vector<Owner>> byRow_; // in the order of steps
+};
+
 /// Calls visit(request, ns of the token, ns of the token before it) for every token of each request but its first, in
-/// the order of iterations.
+/// the order of iterations or steps.
 template <class Visit> void forEachGap(const TraceReader& reader, int runId, const Visit& visit) {
-    Statement tokens = ofRun(reader, runId,
-                             "SELECT request, token_ns FROM v_member WHERE run_id = ? AND token_ns IS NOT NULL"
-                             " ORDER BY iteration");
     std::unordered_map<std::int64_t, std::int64_t> last;
-    while (tokens.step()) {
-        const std::int64_t request = tokens.int64(0), ns = tokens.int64(1);
+    forEachServedToken(reader, runId, [&](std::int64_t request, std::int64_t ns) {
         const auto [found, first] = last.try_emplace(request, ns);
         if (!first) visit(request, ns, std::exchange(found->second, ns));
-    }
+    });
 }
 
 } // namespace
+
+void forEachServedToken(const TraceReader& reader, int runId,
+                        const std::function<void(std::int64_t request, std::int64_t ns)>& take) {
+    Statement members = ofRun(reader, runId,
+                              "SELECT request, token_ns FROM v_member WHERE run_id = ? AND token_ns IS NOT NULL"
+                              " ORDER BY iteration");
+    bool any = false;
+    for (; members.step(); any = true) take(members.int64(0), members.int64(1));
+    const std::optional<RunRow> run = any ? std::nullopt : reader.run(runId);
+    if (!run || !run->knows.has(Known::StepTimes)) return;
+    const RowOwners owners(reader, runId);
+    if (owners.empty()) return;
+    Statement tokens(*ReaderAccess::of(reader).connection,
+                     "SELECT (t.id >> 10) & 1023, (t.id >> 20) & 0x1FFFFFF, s.start_ns + s.duration_ns FROM token t"
+                     " JOIN step s ON s.id = t.id >> 20 WHERE t.id BETWEEN ?1 << 45 AND (?1 << 45) | 0x1FFFFFFFFFFF"
+                     " ORDER BY t.id");
+    tokens.bind(1, runId);
+    while (tokens.step())
+        if (const auto request = owners.at(tokens.int32(0), tokens.int64(1))) take(*request, tokens.int64(2));
+}
 
 bool isServing(const TraceReader& reader, int runId) {
     for (const char* view : {"v_request", "v_iteration"})

@@ -6,6 +6,7 @@
 #include "profiler/read/trace_reader.h"
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -65,6 +66,11 @@ struct ServingRows {
     std::vector<IterationRow> iterations; // in their order
     std::vector<TokenGap> late;           // gaps beyond the bounds of their requests, in the order of their times
 };
+
+/// Calls take(request, ns) for every token whose time is known, in the order of iterations or steps. A server of
+/// KVScope's says it of the members of its iterations; another engine's tokens were there when their step ended.
+void forEachServedToken(const TraceReader& reader, int runId,
+                        const std::function<void(std::int64_t request, std::int64_t ns)>& take);
 
 /// Whether the run has requests or iterations of a server.
 bool isServing(const TraceReader& reader, int runId);

@@ -74,6 +74,30 @@ std::size_t bytesOf(const RunEvent& event) {
     return bytes;
 }
 
+std::size_t bytesOf(const EngineEvent& event) {
+    if (const auto* samples = std::get_if<std::vector<HeldValue>>(&event)) {
+        std::size_t bytes = 0;
+        for (const HeldValue& sample : *samples) bytes += sizeof sample + sample.track.size();
+        return bytes;
+    }
+    if (const auto* samples = std::get_if<std::vector<CounterSample>>(&event)) {
+        std::size_t bytes = 0;
+        for (const CounterSample& sample : *samples) bytes += sizeof sample + sample.track.size();
+        return bytes;
+    }
+    if (const auto* spans = std::get_if<std::vector<EngineSpan>>(&event)) {
+        std::size_t bytes = 0;
+        for (const EngineSpan& of : *spans)
+            bytes += sizeof of + of.span.track.size() + of.span.name.size() + of.category.size() + of.args.size();
+        return bytes;
+    }
+    if (const auto* request = std::get_if<EngineRequest>(&event))
+        return sizeof *request + request->externalId.size() + request->request.kind.size() +
+               request->request.reason.size() + request->spans.size() * sizeof(RequestSpan);
+    if (const auto* row = std::get_if<MetaRow>(&event)) return sizeof *row + row->key.size() + row->value.size();
+    return sizeof(EngineFlow);
+}
+
 std::string sentenceOf(const std::exception& trouble) {
     const auto* known = dynamic_cast<const Error*>(&trouble);
     return known ? oneLine(*known) : trouble.what();
@@ -87,7 +111,7 @@ struct End {
     std::string text;
 };
 struct Message {
-    std::variant<RunEvent, Begin, End, std::vector<ClockReading>> what;
+    std::variant<RunEvent, Begin, End, std::vector<ClockReading>, EngineEvent> what;
     std::size_t bytes = 0; // of an event
 };
 
@@ -106,11 +130,13 @@ struct Recorder::Impl {
     void handle(Begin& message);
     void handle(const End& message);
     void handle(const std::vector<ClockReading>& readings);
+    void handle(const EngineEvent& event);
     void write(const RunEvent& event);
     void commit();
     void beat(bool always);
     void lookForFile();
     void tellFailure();
+    void measureFile();
     void fail(const std::exception& trouble);
     void fail(const std::string& sentence, const TraceStore::Loss& loss);
     void post(Message message, std::unique_lock<std::mutex>& lock);
@@ -137,6 +163,7 @@ struct Recorder::Impl {
     bool failed = false;
     bool told = false;      // the trace says that it failed
     bool recording = false; // a run is open in the store
+    bool ended = false;     // the run has ended before the engine ended it: the file is full
     Clock::time_point transactionStart, lastBeat;
     std::int64_t busyAtBegin = 0; // threadCpuNs when the run began
     std::int64_t stepsPending = 0, revision = 0;
@@ -215,11 +242,11 @@ void Recorder::Impl::tellFailure() {
 
 void Recorder::Impl::handle(RunEvent& event) {
     const bool isStep = std::holds_alternative<std::unique_ptr<StepRecord>>(event);
-    if (failed && isStep) {
+    if ((failed || ended) && isStep) {
         const std::lock_guard lock(mutex);
         ++health.droppedSteps;
     }
-    if (failed || (!isStep && !recording)) return;
+    if (failed || ended || (!isStep && !recording)) return;
     try {
         if (!store.hasPending()) transactionStart = Clock::now();
         if (isStep) ++stepsPending;
@@ -242,7 +269,7 @@ void Recorder::Impl::handle(Begin& message) {
     std::exception_ptr error;
     int id = 0;
     try {
-        failed = told = false;
+        failed = told = ended = false;
         stepsPending = 0;
         id = store.beginRun(*message.info, options.level);
         recording = true;
@@ -304,6 +331,20 @@ void Recorder::Impl::handle(const std::vector<ClockReading>& readings) {
     }
 }
 
+void Recorder::Impl::handle(const EngineEvent& event) {
+    if (failed || !recording) {
+        const std::lock_guard lock(mutex);
+        ++health.droppedEvents;
+        return;
+    }
+    try {
+        if (!store.hasPending()) transactionStart = Clock::now();
+        store.addEngineEvent(event);
+    } catch (const std::exception& trouble) {
+        fail(trouble);
+    }
+}
+
 void Recorder::Impl::commit() {
     lookForFile();
     if (failed) return;
@@ -314,7 +355,40 @@ void Recorder::Impl::commit() {
         return;
     }
     stepsPending = 0;
+    measureFile();
     if (options.onCommit) options.onCommit(++revision);
+}
+
+/// Ends the run where its file has grown to the size that it may have. What is in the file stays.
+void Recorder::Impl::measureFile() {
+    std::int64_t bytes = 0;
+    try {
+        bytes = store.fileBytes();
+    } catch (const Error&) {
+        return; // the next commit says what is wrong with the file
+    }
+    {
+        const std::lock_guard lock(mutex);
+        health.fileBytes = bytes;
+    }
+    if (!recording || options.maxFileBytes <= 0 || bytes < options.maxFileBytes) return;
+    RecorderHealth now;
+    {
+        const std::lock_guard lock(mutex);
+        health.full = true;
+        health.writerBusyNs = threadCpuNs() - busyAtBegin;
+        now = health;
+    }
+    recording = false;
+    ended = true;
+    try {
+        store.setHealth(now.droppedSteps, now.writerBusyNs, now.error);
+        store.endRun(RunStatus::Stopped, "the file reached the size that it may have (max_file_bytes); "
+                                         "the steps before are complete");
+        store.commit();
+    } catch (const std::exception& trouble) {
+        fail(trouble);
+    }
 }
 
 void Recorder::Impl::beat(bool always) {
@@ -458,6 +532,22 @@ void Recorder::take(std::vector<ClockReading> readings) noexcept {
     }
 }
 
+bool Recorder::offer(EngineEvent event) noexcept {
+    const std::size_t bytes = bytesOf(event);
+    const std::lock_guard lock(impl_->mutex); // the writer is not woken: it looks by itself
+    try {
+        if (impl_->running && impl_->queuedBytes + bytes <= impl_->options.queueBytes) {
+            impl_->queue.push_back({std::move(event), bytes});
+            impl_->queuedBytes += bytes;
+            return true;
+        }
+    } catch (const std::bad_alloc&) {
+        // counted below
+    }
+    ++impl_->health.droppedEvents;
+    return false;
+}
+
 void Recorder::Impl::takeStep(RunEvent step) {
     const std::size_t bytes = bytesOf(step);
     bool crowded = false;
@@ -507,7 +597,9 @@ void Recorder::letGo() { impl_->mutex.unlock(); }
 
 RecorderHealth Recorder::health() const {
     const std::lock_guard lock(impl_->mutex);
-    return impl_->health;
+    RecorderHealth now = impl_->health;
+    now.queuedBytes = std::int64_t(impl_->queuedBytes);
+    return now;
 }
 
 int Recorder::runId() const {

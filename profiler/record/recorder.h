@@ -3,6 +3,7 @@
 
 #include "core/trace/trace_sink.h"
 #include "profiler/format/clock_reading.h"
+#include "profiler/format/engine_event.h"
 
 #include <functional>
 #include <memory>
@@ -15,6 +16,8 @@ struct RecorderOptions {
     RecordLevel level = RecordLevel::Full;
     bool overwrite = false; // false: an existing file that is not ours is refused; a trace gets another run appended
     std::size_t queueBytes = std::size_t(256) << 20; // beyond this, steps are dropped and counted
+    /// A run ends as stopped once the file has so many bytes; its last steps may go beyond it by a batch. 0: no limit
+    std::int64_t maxFileBytes = 0;
     /// Called on the writer thread after each commit with a growing number.
     std::function<void(std::int64_t revision)> onCommit;
 };
@@ -22,7 +25,11 @@ struct RecorderOptions {
 /// The losses and costs of a recorder; they are also written into the trace.
 struct RecorderHealth {
     std::int64_t droppedSteps = 0;
-    std::int64_t writerBusyNs = 0; // CPU time of the writer thread
+    std::int64_t droppedEvents = 0; // of offer(): the queue was full, or memory
+    std::int64_t writerBusyNs = 0;  // CPU time of the writer thread
+    std::int64_t queuedBytes = 0;   // handed over and not yet written
+    std::int64_t fileBytes = 0;     // size of the file with the last commit in it
+    bool full = false;              // the file reached RecorderOptions::maxFileBytes: the run has ended
     // first storage error, e.g. a full disk; recording stopped there, and the steps before are safe
     std::string error;
     bool lost = false;   // the steps before are not safe: the file was deleted, replaced or truncated
@@ -44,6 +51,8 @@ public:
     void take(RunEvent event) noexcept override;
     /// As take(), for readings of other clocks.
     void take(std::vector<ClockReading> readings) noexcept;
+    /// As take(), of another engine. Counts against queueBytes. @return false: it was dropped and counted
+    bool offer(EngineEvent event) noexcept;
     void endRun(RunStatus status, const std::string& message) noexcept override;
 
     /// Waits until everything committed so far is in the file.

@@ -110,7 +110,7 @@ Table bounds(const std::vector<RunData>& runs, const std::vector<ServingRows>& r
 std::vector<Table> servingTables(const std::vector<RunData>& runs) {
     std::vector<RunData> serving;
     for (const RunData& run : runs)
-        if (run.row.serves()) serving.push_back(run);
+        if (run.row.serves() || run.served) serving.push_back(run); // the latter of another engine, too
     if (serving.empty()) return {};
     std::vector<ServingRows> rows;
     std::vector<std::vector<TokenGap>> gaps(serving.size());
@@ -120,7 +120,8 @@ std::vector<Table> servingTables(const std::vector<RunData>& runs) {
     if (std::any_of(serving.begin(), serving.end(), [](const RunData& run) { return run.served.has_value(); }))
         tables.push_back(loads(serving));
     tables.push_back(classes(serving, rows, gaps));
-    tables.push_back(bounds(serving, rows));
+    if (std::any_of(rows.begin(), rows.end(), [](const ServingRows& of) { return !of.iterations.empty(); }))
+        tables.push_back(bounds(serving, rows));
     return tables;
 }
 

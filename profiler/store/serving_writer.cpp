@@ -25,7 +25,7 @@ ServingWriter::ServingWriter(Connection& connection) : path_(connection.path()) 
         RowInserter(connection, "request",
                     "id, row, class, arrival_ns, first_sched_ns, first_token_ns, end_ns, prompt_tokens, max_tokens,"
                     " output_tokens, status, reason, paused_ns, pauses, hits, misses, h2d_bytes, host_bytes,"
-                    " device_bytes, slo_ttft_ms, slo_tbt_ms",
+                    " device_bytes, slo_ttft_ms, slo_tbt_ms, external_id, first_step, last_step",
                     RowInserter::Twice::Replaces);
     spans_ = RowInserter(connection, "request_span",
                          "id, request, state, start_ns, end_ns, first_iteration, last_iteration");
@@ -42,7 +42,7 @@ ServingWriter::ServingWriter(Connection& connection) : path_(connection.path()) 
 
 void ServingWriter::add(int run, const ServingRecord& record) {
     addRequests(run, record);
-    addSpans(run, record);
+    addSpans(run, record.spans);
     addIterations(run, record);
     addMembers(run, record);
     addEvents(run, record);
@@ -52,23 +52,35 @@ void ServingWriter::reset() {
     for (RowInserter* inserter : {&requests_, &spans_, &iterations_, &members_, &events_}) inserter->reset();
 }
 
-void ServingWriter::addRequests(int run, const ServingRecord& record) {
-    requests_.expect(record.requests.size());
-    for (const ServedRequest& request : record.requests) {
-        if (request.number < 0 || request.number > trace::kMaxServed)
-            refuseNumber("request", request.number, path_, "record to another file");
-        requests_.add(trace::servedKey(run, request.number), whereKnown(request.row), std::string_view(request.kind),
-                      request.arrivalNs, whereKnown(request.firstScheduledNs), whereKnown(request.firstTokenNs),
-                      whereKnown(request.endNs), request.promptTokens, request.maxTokens, request.outputTokens,
-                      std::string_view(nameOf(request.status)), std::string_view(request.reason), request.pausedNs,
-                      request.pauses, request.hits, request.misses, request.missedBytes, request.hostBytes,
-                      request.deviceBytes, request.ttftBoundMs, request.tbtBoundMs);
-    }
+void ServingWriter::add(int run, const EngineRequest& request) {
+    requests_.expect(1);
+    addRequest(run, request.request, request.externalId, request.firstStep, request.lastStep);
+    addSpans(run, request.spans);
 }
 
-void ServingWriter::addSpans(int run, const ServingRecord& record) {
-    spans_.expect(record.spans.size());
-    for (const RequestSpan& span : record.spans)
+void ServingWriter::addRequest(int run, const ServedRequest& request, const std::string& externalId,
+                               std::int64_t firstStep, std::int64_t lastStep) {
+    if (request.number < 0 || request.number > trace::kMaxServed)
+        refuseNumber("request", request.number, path_, "record to another file");
+    std::optional<std::string_view> name;
+    if (!externalId.empty()) name = externalId;
+    requests_.add(trace::servedKey(run, request.number), whereKnown(request.row), std::string_view(request.kind),
+                  request.arrivalNs, whereKnown(request.firstScheduledNs), whereKnown(request.firstTokenNs),
+                  whereKnown(request.endNs), request.promptTokens, request.maxTokens, request.outputTokens,
+                  std::string_view(nameOf(request.status)), std::string_view(request.reason), request.pausedNs,
+                  request.pauses, request.hits, request.misses, request.missedBytes, request.hostBytes,
+                  request.deviceBytes, request.ttftBoundMs, request.tbtBoundMs, name, whereKnown(firstStep),
+                  whereKnown(lastStep));
+}
+
+void ServingWriter::addRequests(int run, const ServingRecord& record) {
+    requests_.expect(record.requests.size());
+    for (const ServedRequest& request : record.requests) addRequest(run, request, {}, -1, -1);
+}
+
+void ServingWriter::addSpans(int run, const std::vector<RequestSpan>& spans) {
+    spans_.expect(spans.size());
+    for (const RequestSpan& span : spans)
         spans_.add(trace::servedKey(run, spanNumber_++), span.request, std::string_view(nameOf(span.state)),
                    span.startNs, span.endNs, whereKnown(span.firstIteration), whereKnown(span.lastIteration));
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "core/trace/serving_record.h"
+#include "profiler/format/engine_event.h"
 #include "profiler/sqlite/row_inserter.h"
 
 #include <cstdint>
@@ -20,12 +21,16 @@ public:
     void beginRun() { spanNumber_ = eventNumber_ = 0; }
     /// Inserts the rows in the open transaction. @throws Error(Storage), also for a number that a trace cannot hold
     void add(int run, const ServingRecord& record);
+    /// Likewise of a request of another engine.
+    void add(int run, const EngineRequest& request);
     /// Resets the statements that an error has interrupted.
     void reset();
 
 private:
+    void addRequest(int run, const ServedRequest& request, const std::string& externalId, std::int64_t firstStep,
+                    std::int64_t lastStep);
     void addRequests(int run, const ServingRecord& record);
-    void addSpans(int run, const ServingRecord& record);
+    void addSpans(int run, const std::vector<RequestSpan>& spans);
     void addIterations(int run, const ServingRecord& record);
     void addMembers(int run, const ServingRecord& record);
     void addEvents(int run, const ServingRecord& record);

@@ -7,6 +7,8 @@
 #include <fmt/format.h>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 namespace kvscope::trace {
 namespace {
@@ -15,23 +17,34 @@ namespace {
     throw Error(ErrorKind::Storage, message, hint);
 }
 
-/// A span's stage and bytes came later than the table. The views that show a span's name make it of all three.
-void addSpanColumns(Connection& connection) {
-    const auto hasColumn = [&](std::string_view name) {
-        Statement find(connection, "SELECT 1 FROM pragma_table_info('span') WHERE name=?");
-        return find.bind(1, name).step();
-    };
-    const bool stage = hasColumn("stage"), bytes = hasColumn("bytes");
-    if (stage && bytes) return;
+/// Columns that came later than their table.
+struct LaterColumns {
+    const char* table;
+    std::vector<std::pair<const char*, const char*>> columns; // name, type
+    std::vector<const char*> views;                           // that show them
+};
+const std::vector<LaterColumns>& laterColumns() {
+    static const std::vector<LaterColumns> all{
+        {"span", {{"stage", "INTEGER REFERENCES text(id)"}, {"bytes", "INTEGER"}}, {"v_span", "v_kernel", "v_flow"}},
+        {"request", {{"external_id", "TEXT"}, {"first_step", "INTEGER"}, {"last_step", "INTEGER"}}, {"v_request"}}};
+    return all;
+}
+
+void addColumns(Connection& connection, const LaterColumns& later) {
+    std::string sql;
+    for (const auto& [column, type] : later.columns) {
+        Statement find(connection, "SELECT 1 FROM pragma_table_info(?) WHERE name=?");
+        find.bind(1, std::string_view(later.table));
+        find.bind(2, std::string_view(column));
+        if (!find.step()) sql += fmt::format("ALTER TABLE {} ADD COLUMN {} {};", later.table, column, type);
+    }
+    if (sql.empty()) return;
     const std::string schema(resources::text("sql/schema.sql").value_or(""));
-    std::string sql = "BEGIN IMMEDIATE;";
-    if (!stage) sql += "ALTER TABLE span ADD COLUMN stage INTEGER REFERENCES text(id);";
-    if (!bytes) sql += "ALTER TABLE span ADD COLUMN bytes INTEGER;";
-    for (const char* view : {"v_span", "v_kernel", "v_flow"}) {
+    for (const char* view : later.views) {
         const std::size_t begin = schema.find(fmt::format("CREATE VIEW {} ", view)), end = schema.find(";\n", begin);
         sql += fmt::format("DROP VIEW IF EXISTS {};", view) + schema.substr(begin, end + 1 - begin);
     }
-    connection.execute(sql + "COMMIT");
+    connection.execute("BEGIN IMMEDIATE;" + sql + "COMMIT");
 }
 
 } // namespace
@@ -119,7 +132,7 @@ void completeSchema(Connection& connection) {
         const std::size_t begin = schema.find(fmt::format("CREATE {} ", what)), end = schema.find(";\n", begin);
         connection.execute(schema.substr(begin, end + 1 - begin));
     }
-    addSpanColumns(connection);
+    for (const LaterColumns& later : laterColumns()) addColumns(connection, later);
 }
 
 } // namespace kvscope::trace

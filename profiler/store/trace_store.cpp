@@ -160,7 +160,10 @@ void TraceStore::prepare() {
     spans_ = SpanWriter(connection_);
     serving_ = ServingWriter(connection_);
     insertCounters_ = RowInserter(connection_, "counter", "run_id, track, start_ns, duration_ns, value");
+    insertGauges_ = RowInserter(connection_, "gauge", "run_id, track, time_ns, value");
     texts_ = TextTable(connection_);
+    pageCount_ = make("PRAGMA page_count");
+    pageBytes_ = connection_.integer("PRAGMA page_size");
     updateHealth_ =
         make("UPDATE OR ROLLBACK health SET dropped_steps=?, writer_busy_ns=?, heartbeat_ms=?, error=? WHERE run_id=?");
 }
@@ -477,6 +480,37 @@ void TraceStore::addClocks(const std::vector<ClockReading>& readings) {
     }
 }
 
+void TraceStore::addGauges(const std::vector<HeldValue>& samples) {
+    std::vector<std::int64_t> tracks;
+    for (const HeldValue& sample : samples) tracks.push_back(texts_.idOf(sample.track));
+    insertGauges_.expect(samples.size());
+    for (std::size_t i = 0; i < samples.size(); ++i)
+        insertGauges_.add(current_.id, tracks[i], samples[i].ns, samples[i].value);
+}
+
+void TraceStore::addEngineEvent(const EngineEvent& event) {
+    begin();
+    if (const auto* gauges = std::get_if<std::vector<HeldValue>>(&event)) addGauges(*gauges);
+    if (const auto* counters = std::get_if<std::vector<CounterSample>>(&event)) addCounters(*counters);
+    if (const auto* spans = std::get_if<std::vector<EngineSpan>>(&event)) spans_.add(current_.id, *spans, texts_);
+    if (const auto* flow = std::get_if<EngineFlow>(&event)) spans_.add(current_.id, *flow);
+    if (const auto* request = std::get_if<EngineRequest>(&event)) serving_.add(current_.id, *request);
+    if (const auto* row = std::get_if<MetaRow>(&event); row != nullptr && row->value.empty()) {
+        Statement remove(connection_, "DELETE FROM run_meta WHERE run_id = ? AND key = ?");
+        remove.bindAll(current_.id, std::string_view(row->key)).run();
+    } else if (row != nullptr) {
+        Statement insert(connection_, "INSERT OR REPLACE INTO run_meta(run_id, key, value) VALUES (?,?,?)");
+        insert.bindAll(current_.id, std::string_view(row->key), std::string_view(row->value)).run();
+    }
+}
+
+std::int64_t TraceStore::fileBytes() {
+    pageCount_.reset();
+    const std::int64_t pages = pageCount_.step() ? pageCount_.int64(0) : 0;
+    pageCount_.reset();
+    return pages * pageBytes_;
+}
+
 void TraceStore::setHealth(std::int64_t droppedSteps, std::int64_t writerBusyNs, const std::string& error) {
     begin();
     updateHealth_.bindAll(droppedSteps, writerBusyNs, unixMs(), std::string_view(error), current_.id).run();
@@ -500,13 +534,13 @@ void TraceStore::rollback() noexcept {
     try {
         for (RowInserter* inserter :
              {&insertCounters_, &insertSteps_, &insertLayers_, &insertSelections_, &insertLookahead_, &insertOracle_,
-              &insertTokens_, &insertPrompts_, &insertPieces_})
+              &insertTokens_, &insertPrompts_, &insertPieces_, &insertGauges_})
             inserter->reset();
         spans_.reset();
         denoising_.reset();
         serving_.reset();
         texts_.reset();
-        for (Statement* statement : {&updateHealth_, &begin_, &commit_}) statement->reset();
+        for (Statement* statement : {&updateHealth_, &begin_, &commit_, &pageCount_}) statement->reset();
         if (connection_.inTransaction()) connection_.execute("ROLLBACK"); // some errors have rolled back already
     } catch (const Error&) {
         // Nothing more can be done; the next writer or reader recovers from the log.

@@ -4,6 +4,7 @@
 #include "base/indexed.h"
 #include "core/trace/trace_sink.h"
 #include "profiler/format/clock_reading.h"
+#include "profiler/format/engine_event.h"
 #include "profiler/sqlite/row_inserter.h"
 #include "profiler/sqlite/sqlite.h"
 #include "profiler/store/denoise_writer.h"
@@ -44,11 +45,15 @@ public:
     void addRemark(const std::string& sentence);
     void addCounters(const std::vector<CounterSample>& samples);
     void addClocks(const std::vector<ClockReading>& readings);
+    /// Adds what another engine tells beside its steps. A flow from or to a span that is not in the file is left out.
+    void addEngineEvent(const EngineEvent& event);
     /// Writes rows of a serving run: requests that are new or have changed, spans, iterations. @throws Error(Storage)
     void addServing(const ServingRecord& record);
     void setHealth(std::int64_t droppedSteps, std::int64_t writerBusyNs, const std::string& error);
     void endRun(RunStatus status, const std::string& message);
 
+    /// Size that the file has once its log is put into it, with what was written so far.
+    std::int64_t fileBytes();
     bool hasPending() const { return connection_.inTransaction(); }
     void commit();
     void rollback() noexcept;
@@ -84,6 +89,7 @@ private:
     bool someBlockOpens(const StepRecord& record) const;
     void addTokens(const StepRecord& record);
     void addPieces(const StepRecord& record);
+    void addGauges(const std::vector<HeldValue>& samples);
     /// The blob of one selection; lives until the row's statement has run.
     RowInserter::Blob encode(const StepRecord& record, const SelectionRecord& row);
 
@@ -113,12 +119,13 @@ private:
     std::uintmax_t size_ = 0; // size of the file when it was last looked at
 
     RowInserter insertCounters_, insertSteps_, insertLayers_, insertSelections_, insertLookahead_, insertOracle_,
-        insertTokens_, insertPrompts_, insertPieces_;
+        insertTokens_, insertPrompts_, insertPieces_, insertGauges_;
     TextTable texts_;
     SpanWriter spans_;
     DenoiseWriter denoising_;
     ServingWriter serving_;
-    Statement updateHealth_, begin_, commit_;
+    Statement updateHealth_, begin_, commit_, pageCount_;
+    std::int64_t pageBytes_ = 0;
     CurrentRun current_;
     std::array<std::vector<std::byte>, RowInserter::kRowsAtOnce> blobs_;
     Numbered<SequenceStep> sequences_; // [sequence]

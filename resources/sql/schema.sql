@@ -205,7 +205,7 @@ CREATE TABLE span_detail (
     args     TEXT                             -- one JSON object; NULL: none
 ) STRICT;
 
--- Values that other tools recorded; KVScope's own recorder leaves this table empty.
+-- Values that other engines and tools recorded; KVScope's own recorder leaves this table empty.
 CREATE TABLE gauge (
     id      INTEGER PRIMARY KEY,
     run_id  INTEGER NOT NULL,
@@ -288,7 +288,8 @@ CREATE TABLE denoise_change (
 ) STRICT;
 
 -- What a serving run did: requests that come and go, and the iterations that serve them. Other runs have no rows here, and
--- traces of before may lack these tables. Times are on the run's clock. A step of a serving run is the decode step of the
+-- traces of before may lack these tables. Another engine may write requests and their spans alone. Times are on the run's
+-- clock. A step of a serving run of KVScope is the decode step of the
 -- iteration with its number, and a sequence of its selections is a row, which one request after another has.
 CREATE TABLE request (
     id             INTEGER PRIMARY KEY,       -- number: in the order of arrival
@@ -311,7 +312,10 @@ CREATE TABLE request (
     host_bytes     INTEGER NOT NULL,          -- reserved while it is admitted
     device_bytes   INTEGER NOT NULL,
     slo_ttft_ms    REAL NOT NULL,             -- its bounds
-    slo_tbt_ms     REAL NOT NULL
+    slo_tbt_ms     REAL NOT NULL,
+    external_id    TEXT,                      -- of another engine: its own name of the request; NULL: none, as in older traces
+    first_step     INTEGER,                   -- between which it had its row, where another engine says so; NULL: see row_event
+    last_step      INTEGER
 ) STRICT;
 
 CREATE TABLE request_span (                   -- gapless from a request's arrival to its end
@@ -455,7 +459,7 @@ CREATE VIEW v_request AS
 SELECT r.run_id, q.id & 0xFFFFFFFFFF AS request, q.row, q.class, q.arrival_ns, q.first_sched_ns, q.first_token_ns, q.end_ns,
        q.first_sched_ns - q.arrival_ns AS queue_ns, q.first_token_ns - q.arrival_ns AS ttft_ns,
        q.prompt_tokens, q.max_tokens, q.output_tokens, q.status, q.reason, q.paused_ns, q.pauses, q.hits, q.misses,
-       q.h2d_bytes, q.host_bytes, q.device_bytes, q.slo_ttft_ms, q.slo_tbt_ms
+       q.h2d_bytes, q.host_bytes, q.device_bytes, q.slo_ttft_ms, q.slo_tbt_ms, q.external_id, q.first_step, q.last_step
 FROM run r CROSS JOIN request q ON q.id BETWEEN r.run_id << 40 AND (r.run_id << 40) | 0xFFFFFFFFFF;
 
 CREATE VIEW v_request_span AS

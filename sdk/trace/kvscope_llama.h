@@ -12,7 +12,15 @@
  *     ...
  *     kvscope_llama_free(&rec);
  *
- * Prompts are not recorded: call llama_decode of a prompt without begin and end, and no node is asked for.
+ * A llama_decode that reads prompts is told of before it begins, so that its step, its tokens and its time are
+ * recorded; what a prompt selects is not:
+ *
+ *     kvscope_llama_prompt(&rec, 0, 0, n_prompt, ids, true);   for each sequence that reads some of its prompt
+ *     kvscope_llama_begin(&rec, NULL, NULL, 0);                and `rows` sequences that decode beside them
+ *     llama_decode(context, batch);                            whose tokens come first in the batch
+ *     kvscope_llama_end(&rec);
+ *
+ * A prompt that is not to be recorded is decoded without begin and end, and no node is asked for.
  *
  * The selection of layer L is the node "top_k-L" of the graph, int32 [k, tokens, 1, streams]. Asking for a node splits
  * the graph there, so only these nodes are asked for (and "indexer_score-L", float [cells, tokens, 1, streams], where
@@ -52,7 +60,10 @@ struct kvscope_llama {
     char problem[256]; /* why the recording was turned off; "": it was not */
 
     /* used by the functions below only */
-    int32_t rows;
+    int32_t rows;        /* that decode */
+    int32_t batch;       /* tokens of the batch: the rows, and behind them those of prompts */
+    int32_t piece_count; /* told of the step that begins next */
+    kvtrace_prompt_piece* pieces;
     int64_t* position;    /* [rows] */
     int32_t* sequence;    /* [rows] */
     int32_t* ids;         /* [rows][k] */
@@ -61,7 +72,7 @@ struct kvscope_llama {
     float* layer_scores;  /* [rows][cells] of score_layer */
     int64_t score_cells;
     int32_t score_layer;
-    size_t ids_bytes, chosen_bytes, raw_bytes, layer_bytes, row_bytes;
+    size_t ids_bytes, chosen_bytes, raw_bytes, layer_bytes, row_bytes, piece_room;
 };
 
 static inline void kvscope_llama_init(struct kvscope_llama* rec, kvtrace_run run) {
@@ -79,6 +90,7 @@ static inline void kvscope_llama_free(struct kvscope_llama* rec) {
     free(rec->chosen_scores);
     free(rec->raw);
     free(rec->layer_scores);
+    free(rec->pieces);
     memset(rec, 0, sizeof *rec);
 }
 
@@ -98,18 +110,36 @@ static inline bool kvscope_llama_room(void** memory, size_t* have, size_t bytes)
     return *memory != NULL;
 }
 
-/* Begins a decode step. position: [rows] of the token of each row of the batch, prompt included. sequence: [rows]
- * below the run's sequences; null: row i is sequence i. */
-static inline void kvscope_llama_begin(struct kvscope_llama* rec, const int64_t* position, const int32_t* sequence,
-                                       int32_t rows) {
+/* Says that the next step reads `tokens` tokens of the prompt of a sequence, from position `first` on. ids: [tokens],
+ * read by kvscope_llama_begin; null: not known. begins: it is the first piece of a prompt. */
+static inline void kvscope_llama_prompt(struct kvscope_llama* rec, int32_t sequence, int64_t first, int32_t tokens,
+                                        const int32_t* ids, bool begins) {
     if (rec->problem[0] != '\0' || rec->step != 0) return;
-    if (rows < 1 || position == NULL) return;
-    if (rows > 1 && rec->position_of_cell == NULL) {
-        kvscope_llama_fail(rec,
-                           "several sequences share the cells of the KV cache, so that a cell is not a position; set "
-                           "position_of_cell");
-        return;
+    const size_t count = (size_t)rec->piece_count;
+    if (count == rec->piece_room) {
+        const size_t room = count > 0 ? 2 * count : 4;
+        kvtrace_prompt_piece* more = (kvtrace_prompt_piece*)realloc(rec->pieces, room * sizeof *more);
+        if (more == NULL) {
+            kvscope_llama_fail(rec, "there is no memory for the prompts of the batch");
+            return;
+        }
+        rec->pieces = more;
+        rec->piece_room = room;
     }
+    kvtrace_prompt_piece* piece = &rec->pieces[count];
+    memset(piece, 0, sizeof *piece);
+    piece->size = (uint32_t)sizeof *piece;
+    piece->sequence = sequence;
+    piece->begins = begins ? 1 : 0;
+    piece->tokens = tokens;
+    piece->first = first;
+    piece->ids = ids;
+    ++rec->piece_count;
+}
+
+/* Takes over the position and the sequence of each row that decodes; false and turned off: there is no memory. */
+static inline bool kvscope_llama_rows(struct kvscope_llama* rec, const int64_t* position, const int32_t* sequence,
+                                      int32_t rows) {
     const size_t count = (size_t)rows;
     if (rec->row_bytes < count) {
         free(rec->position);
@@ -119,19 +149,46 @@ static inline void kvscope_llama_begin(struct kvscope_llama* rec, const int64_t*
         rec->row_bytes = rec->position != NULL && rec->sequence != NULL ? count : 0;
         if (rec->row_bytes == 0) {
             kvscope_llama_fail(rec, "there is no memory for the rows of the batch");
-            return;
+            return false;
         }
     }
     for (int32_t row = 0; row < rows; ++row) {
         rec->position[row] = position[row];
         rec->sequence[row] = sequence != NULL ? sequence[row] : row;
     }
+    return true;
+}
+
+/* Begins a step. position: [rows] of the token of each row that decodes, prompt included. sequence: [rows] below the
+ * run's sequences; null: row i is sequence i. rows: 0 where the step only reads the prompts that it was told of. */
+static inline void kvscope_llama_begin(struct kvscope_llama* rec, const int64_t* position, const int32_t* sequence,
+                                       int32_t rows) {
+    const int32_t pieces = rec->piece_count;
+    if (rec->problem[0] != '\0' || rec->step != 0) return;
+    rec->piece_count = 0;
+    if (rows < 0 || rows + pieces < 1 || (rows > 0 && position == NULL)) return;
+    if (rows > 0 && rows + pieces > 1 && rec->position_of_cell == NULL) {
+        kvscope_llama_fail(rec,
+                           "several sequences share the cells of the KV cache, so that a cell is not a position; set "
+                           "position_of_cell");
+        return;
+    }
+    if (rows > 0 && !kvscope_llama_rows(rec, position, sequence, rows)) return;
     rec->rows = rows;
+    rec->batch = rows;
+    for (int32_t i = 0; i < pieces; ++i) rec->batch += rec->pieces[i].tokens;
     rec->score_layer = -1;
-    if (kvtrace_step_begin(rec->run, KVTRACE_DECODE, rows, KVTRACE_NOW, &rec->step) != KVTRACE_OK) {
+    const int32_t phase = pieces == 0 ? KVTRACE_DECODE : rows == 0 ? KVTRACE_PROMPT : KVTRACE_MIXED;
+    if (kvtrace_step_begin(rec->run, phase, rec->batch, KVTRACE_NOW, &rec->step) != KVTRACE_OK) {
         rec->step = 0;
         kvscope_llama_fail(rec, kvtrace_last_error());
+        return;
     }
+    for (int32_t i = 0; i < pieces; ++i)
+        if (kvtrace_step_prompt(rec->step, &rec->pieces[i]) != KVTRACE_OK) {
+            kvscope_llama_fail(rec, kvtrace_last_error());
+            return;
+        }
 }
 
 /* Hands the step over. */
@@ -158,13 +215,15 @@ static inline const void* kvscope_llama_at(const struct kvscope_llama* rec, cons
     return rec->raw + (size_t)i * t->nb[0] + (size_t)token * t->nb[1] + (size_t)stream * t->nb[3];
 }
 
-/* Copies a tensor to the host, as it lies; false and turned off: it is not one row for each of the batch. */
+/* Copies a tensor to the host, as it lies; false and turned off: it is not one row for each token of the batch. Beside
+ * prompts the batch must be one ubatch (n_ubatch) of one stream, in which the rows that decode come first. */
 static inline bool kvscope_llama_read(struct kvscope_llama* rec, const struct ggml_tensor* t, enum ggml_type type) {
     char why[200];
-    if (t->type != type || t->ne[2] != 1 || t->ne[1] * t->ne[3] != rec->rows) {
+    if (t->type != type || t->ne[2] != 1 || t->ne[1] * t->ne[3] != rec->batch ||
+        (rec->batch != rec->rows && t->ne[3] != 1)) {
         snprintf(why, sizeof why, "node %.64s has type %d and shape [%lld, %lld, %lld, %lld] for %d rows of the batch",
                  t->name, (int)t->type, (long long)t->ne[0], (long long)t->ne[1], (long long)t->ne[2],
-                 (long long)t->ne[3], (int)rec->rows);
+                 (long long)t->ne[3], (int)rec->batch);
         kvscope_llama_fail(rec, why);
         return false;
     }
@@ -239,7 +298,7 @@ static inline void kvscope_llama_take(struct kvscope_llama* rec, const struct gg
 /* A ggml_backend_sched_eval_callback; user: the struct kvscope_llama. Never cancels the graph. */
 static inline bool kvscope_llama_eval(struct ggml_tensor* t, bool ask, void* user) {
     struct kvscope_llama* rec = (struct kvscope_llama*)user;
-    if (rec->step == 0) return !ask;
+    if (rec->step == 0 || rec->rows == 0) return !ask;
     const int32_t layer = kvscope_llama_layer(t->name, rec->selection);
     const int32_t scored = rec->scores ? kvscope_llama_layer(t->name, rec->score) : -1;
     if (ask) return layer >= 0 || scored >= 0;

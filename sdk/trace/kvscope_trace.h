@@ -30,7 +30,7 @@ extern "C" {
 #endif
 
 #define KVTRACE_ABI_MAJOR 1
-#define KVTRACE_ABI_MINOR 2
+#define KVTRACE_ABI_MINOR 3
 
 /* In place of a time: the library takes the time itself, when it is called. */
 #define KVTRACE_NOW INT64_MIN
@@ -72,6 +72,14 @@ typedef struct kvtrace_options {
                        that is no trace is refused */
     int32_t rank;   /* what %r in the path stands for; %p stands for the process, %% for %. Where the path has %r, or
                        the rank is above 0, runs get the keys rank, host and clocks of table run_meta */
+    /* Since 1.3. */
+    uint64_t max_file_bytes; /* once the file has so many, the run ends as stopped with the reason in its message, and
+                                kvtrace_step_commit says so (KVTRACE_STATE). The file may be larger by what is written
+                                in 0.1 s, and its log (-wal) has up to 64 MiB while it is recorded. 0: no limit */
+    int32_t sample_every;    /* N above 2: of N decode steps two that follow each other keep their selections, so that
+                                what was kept is known in the second one; the others keep all but the selections. The
+                                run gets the key sample_every of table run_meta. 0 to 2: all do */
+    int32_t reserved;
 } kvtrace_options;
 
 /* W. Makes the file, or opens a trace to add a run. options: null for level selections and the defaults. */
@@ -94,6 +102,10 @@ typedef struct kvtrace_health {
     int64_t writer_busy_ns;  /* CPU time of the writer thread */
     int32_t failed;          /* 1: the file is not written any more; kvtrace_last_error says why */
     int32_t reserved2;
+    /* Since 1.3. */
+    int64_t dropped_events; /* spans, samples, flows and states of requests that the full queue had no room for */
+    int64_t queue_bytes;    /* handed over and not yet written, at most kvtrace_options.queue_bytes */
+    int64_t file_bytes;     /* size of the file with all that was committed to it */
 } kvtrace_health;
 /* Fills `health` with the counts of the open run, or of the last one where none is open. */
 KVTRACE_API int32_t kvtrace_get_health(kvtrace_writer writer, kvtrace_health* health);
@@ -197,7 +209,10 @@ KVTRACE_API int32_t kvtrace_step_prompt(kvtrace_step step, const kvtrace_prompt_
 
 enum kvtrace_unit {
     KVTRACE_BLOCKS = 0, /* ids are blocks of block_size tokens */
-    KVTRACE_TOKENS = 1  /* ids are token positions; the trace holds the blocks they lie in, with origin token-level */
+    KVTRACE_TOKENS = 1, /* ids are token positions; the trace holds the blocks they lie in, with origin token-level */
+    /* Since 1.3: ids are k words of 32 or 64 bits (id_type), and bit j of word i, from the lowest, is block 32 i + j or
+     * 64 i + j: 1, it was selected. Strides and count are in words. No hit, score or origin; hits are a mask, too */
+    KVTRACE_BITMASK = 2
 };
 enum kvtrace_id_type { KVTRACE_INT32 = 0, KVTRACE_INT64 = 1 };
 enum kvtrace_origin {
@@ -227,12 +242,20 @@ typedef struct kvtrace_selection {
     const float* mass;       /* [rows * heads] attention mass captured, 0..1, NaN where not known; null: not known */
     int32_t head0;           /* the KV head that heads begin with, where several calls share the heads; else 0 */
     int32_t reserved;
+    const void* hit_mask; /* since 1.3, of a KVTRACE_BITMASK: words that lie like ids; bit 1: the block was resident.
+                             Needed where the run knows hits */
 } kvtrace_selection;
 
 /* At most once per layer, sequence and KV head of a step, and not in a prefill (KVTRACE_STATE). Sorts the ids; drops
  * -1, duplicates and ids above the query's position, and counts the last two in kvtrace_health; finds which blocks the
  * step before had selected too. */
 KVTRACE_API int32_t kvtrace_step_select(kvtrace_step step, const kvtrace_selection* selection);
+
+/* Says that a layer attended to what another layer, its leader, selected in this step: the same blocks, hits and scores
+ * for every sequence and KV head, without a mass. The leader comes before the layer, has selected already, and is no
+ * such layer itself; the layer has no selection of its own. Where the pairs are the same in all steps, the run gets the
+ * key index_leader of table run_meta. Since 1.3. */
+KVTRACE_API int32_t kvtrace_step_share(kvtrace_step step, int32_t layer, int32_t leader);
 
 #define KVTRACE_STAGES 10
 /* qkv_linear, rope, compression, stage1, pooling, offloading, stage2, attention, o_linear, ffn: docs/trace-format.md,
@@ -263,6 +286,40 @@ KVTRACE_API int32_t kvtrace_step_commit(kvtrace_step step, int64_t end_ns);
 /* Closes the handle without recording the step, which is counted in kvtrace_health. */
 KVTRACE_API int32_t kvtrace_step_discard(kvtrace_step step);
 
+/* ---- Requests. Since 1.3 ----
+ *
+ * A server works for endless requests in a few rows. A request gets a row when it begins and gives it back when it
+ * ends; steps name it by the row, which is `sequence` everywhere. The library finds out itself when a request was first
+ * worked for, made its first token, and what it selected: from the steps in which its row selects, reads a piece of its
+ * prompt or makes tokens. What a row's new request keeps is not known in its first step (kvtrace_step_select). */
+
+typedef struct kvtrace_request {
+    uint32_t size;
+    int32_t prompt_tokens; /* 0: not known */
+    int32_t max_tokens;    /* tokens it asks for at most; 0: not known */
+    int32_t reserved;
+    int64_t arrival_ns;      /* KVTRACE_NOW, or nanoseconds since the run began, 0 or more */
+    const char* external_id; /* your name of it; null: none. Whoever gets the trace reads it */
+    const char* kind;        /* a class of requests, for people; null: none */
+} kvtrace_request;
+/* Begins a request and gives it the lowest row, of 0 to kvtrace_run_info.sequences - 1, that no request has. *sequence:
+ * the row. KVTRACE_STATE: every row has a request. */
+KVTRACE_API int32_t kvtrace_request_begin(kvtrace_run run, const kvtrace_request* request, int32_t* sequence);
+enum kvtrace_request_outcome {
+    KVTRACE_REQUEST_STOP = 1,   /* it made all its tokens: an end token, or a text to stop at */
+    KVTRACE_REQUEST_LENGTH = 2, /* it made as many tokens as it may */
+    KVTRACE_REQUEST_CANCELLED = 3,
+    KVTRACE_REQUEST_FAILED = 4,
+    KVTRACE_REQUEST_REFUSED = 5 /* only of a request that no step has worked for */
+};
+/* Ends the request that has the row, which is then free; call it behind the commit of the request's last step. outcome:
+ * a kvtrace_request_outcome. reason: null, or a sentence for people. end_ns: KVTRACE_NOW, or nanoseconds since the run
+ * began, not before its first token. Requests that are open when the run ends have no end. */
+KVTRACE_API int32_t kvtrace_request_end(kvtrace_run run, int32_t sequence, int32_t outcome, const char* reason,
+                                        int64_t end_ns);
+
+/* ---- The timeline ---- */
+
 /* A stretch of time on a track of the timeline. step, layer: -1 where it belongs to none. kind: 0 range, 1 kernel, 2
  * copy. bytes: what a copy moved; -1: not known. */
 KVTRACE_API int32_t kvtrace_span(kvtrace_run run, const char* track, const char* name, int64_t start_ns,
@@ -270,6 +327,34 @@ KVTRACE_API int32_t kvtrace_span(kvtrace_run run, const char* track, const char*
 /* A count over an interval, 0 or more. The samples of a track come in the order of time and do not overlap. */
 KVTRACE_API int32_t kvtrace_counter(kvtrace_run run, const char* track, int64_t start_ns, int64_t duration_ns,
                                     int64_t value);
+/* A value that holds from time_ns on until the track's next one, e.g. "KV cache used (bytes)": the end of the track's
+ * name is the unit, which is drawn as bytes where it is (bytes). time_ns: KVTRACE_NOW, or nanoseconds since the run
+ * began. value: a finite number. Since 1.3. */
+KVTRACE_API int32_t kvtrace_gauge(kvtrace_run run, const char* track, int64_t time_ns, double value);
+
+/* Gives a text a number, for the names of kvtrace_spans. length: in bytes; -1: up to the first 0. The same text has the
+ * same number, for as long as the writer is open. KVTRACE_UNSUPPORTED: a writer holds 2^20 texts and 64 MiB of them.
+ * Since 1.3. */
+KVTRACE_API int32_t kvtrace_intern(kvtrace_writer writer, const char* text, int64_t length, int32_t* name);
+/* A span as kvtrace_span takes it, and more. Since 1.3. */
+typedef struct kvtrace_span_info {
+    uint32_t size;
+    int32_t track; /* of kvtrace_intern */
+    int32_t name;  /* likewise */
+    int32_t kind;  /* 0 range, 1 kernel, 2 copy */
+    int64_t start_ns, duration_ns;
+    int64_t bytes;       /* what a copy moved; -1: not known */
+    int32_t step, layer; /* -1: none */
+    int32_t depth;       /* how many spans of the track it lies in */
+    int32_t category;    /* of kvtrace_intern, what kind it is for people; 0: none */
+    const char* args;    /* one JSON object; null: none */
+} kvtrace_span_info;
+/* Adds spans[0 .. count), which all have the size of the first one; all or none of them. *first: null, or the number of
+ * the first span in the run; those behind it follow. */
+KVTRACE_API int32_t kvtrace_spans(kvtrace_run run, const kvtrace_span_info* spans, int64_t count, int64_t* first);
+/* Says that one span led to another, e.g. a call to the copy that it started. from, to: numbers of kvtrace_spans, both
+ * handed over before. A flow whose span was dropped is left out. Since 1.3. */
+KVTRACE_API int32_t kvtrace_flow(kvtrace_run run, int64_t from, int64_t to);
 
 /* A reading of another clock, so that runs of several processes, or of a GPU, can be put on one clock: at own_ns since
  * the run began the clock showed reference_ns, and the two moments are at most error_ns apart. Clocks of one name are
@@ -281,8 +366,8 @@ KVTRACE_API int32_t kvtrace_clock(kvtrace_run run, const char* clock, int64_t ow
 /* ---- Reading ---- */
 
 /* W. Reads one table of a trace into memory: "runs", "steps", "layers", "selections", "transfers", "tokens", "prompts",
- * "pieces" (since 1.2) or "meta". run: 0 for all runs. A file that is being recorded may be read. What a run does not
- * know is absent. */
+ * "pieces" (since 1.2), "meta", and since 1.3 "requests", "spans", "counters", "gauges" or "flows". run: 0 for all
+ * runs. A file that is being recorded may be read. What a run does not know is absent. */
 KVTRACE_API int32_t kvtrace_read(const char* path, const char* name, int32_t run, kvtrace_table* table);
 
 enum kvtrace_column_type {

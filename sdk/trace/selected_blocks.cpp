@@ -49,6 +49,10 @@ void BlockFinder::find(const IdRow& row, const BlockRules& rules, SelectedBlocks
     if (last / (tokens ? rules.blockSize : 1) > kMaxBlock)
         refuse(KVTRACE_UNSUPPORTED, "position ", std::to_string(row.position),
                " lies beyond the last block of a trace");
+    if (row.of->unit == KVTRACE_BITMASK) {
+        readMask(row, rules, selected);
+        return;
+    }
     for (std::int64_t i = 0; i < row.count; ++i) {
         const std::int64_t at = row.offset + i * row.of->id_stride, id = idAt(*row.of, at);
         if (id == -1) continue;
@@ -88,6 +92,30 @@ bool BlockFinder::foldPlain(const IdRow& row, const BlockRules& rules, SelectedB
         }
     selected.scores.assign(selected.blocks.size(), std::numeric_limits<float>::quiet_NaN());
     return true;
+}
+
+/// Reads a row of words, of which every bit that is set is a block.
+void BlockFinder::readMask(const IdRow& row, const BlockRules& rules, SelectedBlocks& selected) {
+    const bool wide = row.of->id_type == KVTRACE_INT64;
+    const auto wordAt = [&](const void* words, std::int64_t at) {
+        return wide ? static_cast<const std::uint64_t*>(words)[at]
+                    : std::uint64_t(static_cast<const std::uint32_t*>(words)[at]);
+    };
+    const std::int64_t bits = wide ? 64 : 32, last = row.position / rules.blockSize;
+    for (std::int64_t i = 0; i < row.count; ++i) {
+        const std::int64_t at = row.offset + i * row.of->id_stride;
+        const std::uint64_t hits = row.of->hit_mask == nullptr ? ~std::uint64_t(0) : wordAt(row.of->hit_mask, at);
+        for (std::uint64_t rest = wordAt(row.of->ids, at); rest != 0; rest &= rest - 1) {
+            const int bit = std::countr_zero(rest);
+            const std::int64_t block = i * bits + bit;
+            if (block > last)
+                ++selected.futureIds;
+            else
+                selected.blocks.emplace_back(std::int32_t(block), originAt(row, rules, 0, block),
+                                             (hits >> unsigned(bit) & 1) != 0);
+        }
+    }
+    selected.scores.assign(selected.blocks.size(), std::numeric_limits<float>::quiet_NaN());
 }
 
 void BlockFinder::fold(const IdRow& row, const BlockRules& rules, SelectedBlocks& selected) {

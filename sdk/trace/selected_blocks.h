@@ -47,6 +47,7 @@ private:
     };
     void fold(const IdRow& row, const BlockRules& rules, SelectedBlocks& selected);
     bool foldPlain(const IdRow& row, const BlockRules& rules, SelectedBlocks& selected);
+    static void readMask(const IdRow& row, const BlockRules& rules, SelectedBlocks& selected);
 
     std::vector<Entry> entries_;      // valid ids of the row
     std::vector<std::uint64_t> bits_; // one for each id; all 0 between two calls

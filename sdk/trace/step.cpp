@@ -23,6 +23,8 @@ void requireSlots(const Run& run, std::int64_t misses) {
                "resident; set it to the blocks that a KV head has room for");
 }
 
+bool hasHits(const kvtrace_selection& selection) { return selection.hit != nullptr || selection.hit_mask != nullptr; }
+
 /// Refuses what the run has not declared, because readers would not look at it.
 [[noreturn]] void refuseUndeclared(const char* what, const char* bit) {
     refuse(KVTRACE_INVALID, what, " is given, but the run does not know it; add ", bit, " to kvtrace_run_info.knows");
@@ -34,7 +36,7 @@ Step::Step(std::shared_ptr<Run> run, int phase, std::int32_t tokens, std::int64_
     : run_(std::move(run)), record_(run_->writer->recorder()->acquire()), phase_(phase),
       counted_(std::size_t(run_->layers)) {
     requireNotNegative("tokens of a step", tokens);
-    run_->beginStep(*record_, phase, startNs);
+    sampled_ = run_->beginStep(*record_, phase, startNs);
     ownClock_ = startNs == KVTRACE_NOW || !run_->knows(KVTRACE_KNOWS_STEP_TIMES);
     record_->tokens = tokens;
     record_->layers.resize(std::size_t(run_->layers));
@@ -53,16 +55,20 @@ void Step::requireSelectable(const kvtrace_selection& of) const {
         refuse(KVTRACE_INVALID, layer, " has heads ", std::to_string(of.head0), " to ",
                std::to_string(of.head0 + of.heads - 1), ", but the run has ", std::to_string(run_->kvHeads),
                " KV heads");
-    if (of.unit != KVTRACE_BLOCKS && of.unit != KVTRACE_TOKENS)
+    if (of.unit < KVTRACE_BLOCKS || of.unit > KVTRACE_BITMASK)
         refuse(KVTRACE_INVALID, layer, " has unit ", std::to_string(of.unit),
-               "; give KVTRACE_BLOCKS or KVTRACE_TOKENS");
+               "; give KVTRACE_BLOCKS, KVTRACE_TOKENS or KVTRACE_BITMASK");
+    if (of.unit == KVTRACE_BITMASK && (of.hit != nullptr || of.score != nullptr || of.origin != nullptr))
+        refuse(KVTRACE_INVALID, layer, " is a bitmask, which has no hit, score or origin; give hits as hit_mask");
+    if (of.unit != KVTRACE_BITMASK && of.hit_mask != nullptr)
+        refuse(KVTRACE_INVALID, layer, " has a hit_mask, but is no bitmask; give hits as hit");
     if (of.id_type != KVTRACE_INT32 && of.id_type != KVTRACE_INT64)
         refuse(KVTRACE_INVALID, layer, " has id_type ", std::to_string(of.id_type),
                "; give KVTRACE_INT32 or KVTRACE_INT64");
     if (of.rows > 0 && of.heads > 0 && of.k > 0) required(of.ids, "kvtrace_selection.ids");
     if (of.rows > 0) required(of.position, "kvtrace_selection.position");
-    if (of.hit != nullptr && !run_->knows(KVTRACE_KNOWS_HITS)) refuseUndeclared("hit", "KVTRACE_KNOWS_HITS");
-    if (of.hit == nullptr && run_->knows(KVTRACE_KNOWS_HITS))
+    if (hasHits(of) && !run_->knows(KVTRACE_KNOWS_HITS)) refuseUndeclared("hit", "KVTRACE_KNOWS_HITS");
+    if (!hasHits(of) && run_->knows(KVTRACE_KNOWS_HITS))
         refuse(KVTRACE_INVALID, layer,
                " has no hit, but the run knows hits; pass it, or leave KVTRACE_KNOWS_HITS out of knows");
     for (std::int64_t row = 0; row < of.rows; ++row) {
@@ -101,6 +107,14 @@ void Step::select(const kvtrace_selection& selection) {
     if (counted_[std::size_t(std::max(selection.layer, 0))] != 0)
         refuse(KVTRACE_STATE, "layer ", std::to_string(selection.layer),
                " has counts of hits already; select before them");
+    const unsigned known = KVTRACE_KNOWS_SELECTIONS | (hasHits(selection) ? unsigned(KVTRACE_KNOWS_HITS) : 0);
+    if (!sampled_) {
+        run_->note(known);
+        return;
+    }
+    if (std::any_of(leaders_.begin(), leaders_.end(), [&](int leader) { return leader == selection.layer; }))
+        refuse(KVTRACE_STATE, "layer ", std::to_string(selection.layer),
+               " has shared its selection in this step already; record all of it before");
     const std::size_t selections = record_->selections.size(), blocks = record_->blocks.size();
     const LayerRecord before = record_->layers[std::size_t(selection.layer)];
     try {
@@ -113,8 +127,41 @@ void Step::select(const kvtrace_selection& selection) {
         record_->layers[std::size_t(selection.layer)] = before;
         throw;
     }
-    run_->note(KVTRACE_KNOWS_SELECTIONS);
-    if (selection.hit != nullptr) run_->note(KVTRACE_KNOWS_HITS);
+    run_->note(known);
+}
+
+void Step::share(int layer, int leader) {
+    const std::lock_guard lock(mutex_);
+    run_->requireOpen();
+    const std::string which = "layer " + std::to_string(layer);
+    if (layer < 0 || layer >= run_->layers || leader < 0 || leader >= layer)
+        refuse(KVTRACE_INVALID, which, " cannot have the selection of layer ", std::to_string(leader), ": the run has ",
+               std::to_string(run_->layers), " layers, and a leader comes before the layer");
+    if (counted_[std::size_t(layer)] != 0) refuse(KVTRACE_STATE, which, " has counts of hits already");
+    if (!sampled_) return;
+    const auto selects = [&](int of) {
+        return std::any_of(record_->selections.begin(), record_->selections.end(),
+                           [&](const SelectionRecord& row) { return row.layer == of; });
+    };
+    if (selects(layer)) refuse(KVTRACE_STATE, which, " has a selection of its own in this step");
+    if (!selects(leader) || (!leaders_.empty() && leaders_[std::size_t(leader)] >= 0))
+        refuse(KVTRACE_STATE, "layer ", std::to_string(leader),
+               " has no selection of its own in this step; record it before the layers that share it");
+    const std::size_t own = record_->selections.size();
+    for (std::size_t i = 0; i < own; ++i) {
+        if (record_->selections[i].layer != leader) continue;
+        SelectionRecord row = record_->selections[i]; // of the same blocks, which are in the record once
+        row.layer = layer;
+        row.mass = std::numeric_limits<float>::quiet_NaN(); // of the leader's attention
+        record_->selections.push_back(row);
+    }
+    LayerRecord& shared = record_->layers[std::size_t(layer)];
+    const LayerRecord& of = record_->layers[std::size_t(leader)];
+    shared.selected = of.selected;
+    shared.hits = of.hits;
+    shared.misses = of.misses;
+    leaders_.resize(std::size_t(run_->layers), -1);
+    leaders_[std::size_t(layer)] = leader;
 }
 
 void Step::addRow(const kvtrace_selection& of, std::int64_t row, std::int64_t head) {
@@ -131,7 +178,7 @@ void Step::addRow(const kvtrace_selection& of, std::int64_t row, std::int64_t he
     record.kvHead = of.head0 + std::int32_t(head);
     record.selected = std::int32_t(found_.blocks.size());
     record.first = std::uint32_t(record_->blocks.size());
-    if (of.hit != nullptr) {
+    if (hasHits(of)) {
         record.hits = std::int32_t(
             std::count_if(found_.blocks.begin(), found_.blocks.end(), [](PackedBlock block) { return block.hit(); }));
         record.misses = record.selected - record.hits;
@@ -325,6 +372,7 @@ void Step::requireTimes() const {
 void Step::commit(std::int64_t endNs) {
     const std::lock_guard lock(mutex_);
     run_->writer->requireWritable();
+    run_->writer->requireRoom();
     requirePieces();
     if (run_->knows(KVTRACE_KNOWS_STEP_TIMES)) {
         const std::int64_t ends = endNs == KVTRACE_NOW ? run_->now() : endNs;
@@ -346,7 +394,7 @@ void Step::commit(std::int64_t endNs) {
               [](const PieceRecord& a, const PieceRecord& b) { return a.sequence < b.sequence; });
     if (!record_->scores.empty())
         record_->scores.resize(record_->blocks.size(), std::numeric_limits<float>::quiet_NaN());
-    run_->commit(std::move(record_), ownClock_, phase_);
+    run_->commit(std::move(record_), ownClock_, phase_, leaders_);
 }
 
 void Step::discard() { run_->discard(phase_); }

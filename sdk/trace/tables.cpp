@@ -4,6 +4,7 @@
 #include "profiler/sqlite/sqlite.h"
 #include "sdk/trace/arguments.h"
 
+#include <algorithm>
 #include <array>
 #include <filesystem>
 #include <limits>
@@ -128,6 +129,39 @@ constexpr std::
                        "SELECT r.run_id, p.id >> 20 & 0x1FFFFFF, p.id >> 10 & 0x3FF, p.begins, p.first, p.tokens" OF_RUN
                        "prompt_piece p ON p.id BETWEEN r.run_id << 45 AND (r.run_id << 45) | 0x1FFFFFFFFFFF" WHERE_RUN
                        " ORDER BY p.id"},
+            Definition{
+                "requests",
+                "run:i request:i external_id:t seq:i kind:t arrival_ns:i first_sched_ns:i first_token_ns:i end_ns:i"
+                " prompt_tokens:i max_tokens:i output_tokens:i status:t reason:t hits:i misses:i first_step:i"
+                " last_step:i",
+                "SELECT r.run_id, q.id & 0xFFFFFFFFFF, q.external_id, q.row, q.class, q.arrival_ns, q.first_sched_ns,"
+                " q.first_token_ns, q.end_ns, nullif(q.prompt_tokens, 0), nullif(q.max_tokens, 0), q.output_tokens,"
+                " q.status, q.reason," KNOWS("hits", "q.hits") "," KNOWS(
+                    "hits",
+                    "q.misses") ", q.first_step,"
+                                " q.last_step" OF_RUN
+                                "request q ON q.id BETWEEN r.run_id << 40 AND (r.run_id << 40) | 0xFFFFFFFFFF" WHERE_RUN
+                                " ORDER BY q.id"},
+            Definition{"spans",
+                       "run:i track:t name:t start_ns:i duration_ns:i step:i layer:i kind:i depth:i bytes:i category:t"
+                       " args:t",
+                       "SELECT s.run_id, t.value, n.value, s.start_ns, s.duration_ns, nullif(s.step, -1),"
+                       " nullif(s.layer, -1), s.kind, s.depth, s.bytes, c.value, d.args FROM span s JOIN run r ON"
+                       " r.run_id = s.run_id JOIN text t ON t.id = s.track JOIN text n ON n.id = s.name LEFT JOIN"
+                       " span_detail d ON d.id = s.id LEFT JOIN text c ON c.id = d.category" WHERE_RUN
+                       " ORDER BY s.run_id, s.start_ns, s.id"},
+            Definition{"counters", "run:i track:t start_ns:i duration_ns:i value:i",
+                       "SELECT c.run_id, t.value, c.start_ns, c.duration_ns, c.value FROM counter c JOIN run r ON"
+                       " r.run_id = c.run_id JOIN text t ON t.id = c.track" WHERE_RUN
+                       " ORDER BY c.run_id, c.start_ns, c.id"},
+            Definition{"gauges", "run:i track:t time_ns:i value:r",
+                       "SELECT c.run_id, t.value, c.time_ns, c.value FROM gauge c JOIN run r ON r.run_id = c.run_id"
+                       " JOIN text t ON t.id = c.track" WHERE_RUN " ORDER BY c.run_id, c.time_ns, c.id"},
+            Definition{"flows", "run:i from_track:t from_name:t from_start_ns:i to_track:t to_name:t to_start_ns:i",
+                       "SELECT f.run_id, at.value, an.value, a.start_ns, bt.value, bn.value, b.start_ns FROM flow f"
+                       " JOIN run r ON r.run_id = f.run_id JOIN span a ON a.id = f.from_span JOIN span b ON b.id ="
+                       " f.to_span JOIN text at ON at.id = a.track JOIN text an ON an.id = a.name JOIN text bt ON"
+                       " bt.id = b.track JOIN text bn ON bn.id = b.name" WHERE_RUN " ORDER BY f.run_id, f.id"},
             Definition{"meta", "run:i key:t value:t",
                        "SELECT r.run_id, m.key, m.value FROM run r JOIN run_meta m ON m.run_id = r.run_id" WHERE_RUN
                        " ORDER BY r.run_id, m.key"},
@@ -200,6 +234,26 @@ void addBlocks(std::span<Column> columns, const Statement& rows, int index, std:
     addList(columns[2], hits, blocks, [](PackedBlock block) { return block.hit(); });
 }
 
+bool hasColumn(Connection& connection, std::string_view table, std::string_view column) {
+    Statement found(connection, "SELECT 1 FROM pragma_table_info(?) WHERE name = ?");
+    found.bind(1, table);
+    return found.bind(2, column).step();
+}
+
+/// What came to the format later: traces of before have nothing to read there.
+bool hasTable(Connection& connection, std::string_view name) {
+    struct Later {
+        std::string_view name;
+        const char *table, *column;
+    };
+    constexpr std::array later{Later{"pieces", "prompt_piece", "id"}, Later{"requests", "request", "id"},
+                               Later{"spans", "span_detail", "id"},   Later{"spans", "span", "bytes"},
+                               Later{"counters", "counter", "id"},    Later{"gauges", "gauge", "id"},
+                               Later{"flows", "flow", "id"}};
+    return std::all_of(later.begin(), later.end(),
+                       [&](const Later& of) { return of.name != name || hasColumn(connection, of.table, of.column); });
+}
+
 std::shared_ptr<Table> read(const std::string& path, const Definition& definition, std::int32_t run) {
     if (std::error_code ignored; std::filesystem::is_directory(path, ignored))
         refuse(KVTRACE_INVALID, path, " is a folder; name one of its traces");
@@ -212,10 +266,10 @@ std::shared_ptr<Table> read(const std::string& path, const Definition& definitio
                "install a newer one");
     auto table = std::make_shared<Table>();
     table->columns = columnsOf(definition);
-    if (definition.name == std::string_view("pieces")) { // traces from before there was the table lack it
-        Statement found(connection, "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'prompt_piece'");
-        if (!found.step()) return table;
-    }
+    if (!hasTable(connection, definition.name)) return table;
+    if (definition.name == "requests" && !hasColumn(connection, "request", "last_step"))
+        connection.execute("CREATE TEMP VIEW request AS SELECT *, NULL AS external_id, NULL AS first_step, NULL AS"
+                           " last_step FROM main.request");
     Statement rows(connection, definition.sql);
     rows.bind(1, run);
     std::vector<PackedBlock> blocks;

@@ -119,8 +119,9 @@ RunInfo infoOf(const kvtrace_run_info& given, RecordLevel level) {
 
 } // namespace
 
-Writer::Writer(std::string path, const RecorderOptions& options, std::optional<int> processRank)
-    : rank(processRank), path_(std::move(path)), recorder_(std::make_shared<Recorder>(path_, options)) {}
+Writer::Writer(std::string path, const RecorderOptions& options, std::optional<int> processRank, int every)
+    : rank(processRank), sampleEvery(every > 2 ? every : 1), path_(std::move(path)),
+      recorder_(std::make_shared<Recorder>(path_, options)) {}
 
 void Writer::settle() {
     {
@@ -152,14 +153,24 @@ void Writer::requireWritable() const {
     if (!health.error.empty()) refuse(KVTRACE_STORAGE, health.error);
 }
 
+void Writer::requireRoom() const {
+    if (recorder()->health().full)
+        refuse(KVTRACE_STATE, path_,
+               " has reached kvtrace_options.max_file_bytes, so that its run has ended; the steps "
+               "before are complete, go on with another file");
+}
+
 Run::Run(std::shared_ptr<Writer> owner, const kvtrace_run_info& info)
     : writer(std::move(owner)), counts(std::make_shared<RunCounts>()), layers(info.layers), kvHeads(info.kv_heads),
       sequences(info.sequences),
       hasSlots(info.device_slots > 0), rules{info.block_size, info.sink_blocks, info.window_blocks},
-      level(writer->recorder()->level()), knows_(info.knows) {
+      level(writer->recorder()->level()), knows_(info.knows), requests_(info.sequences) {
     RunInfo begun = infoOf(info, level);
     hasPrompts_ = info.prompt_count > 0;
     readsClocks_ = addRankFacts(begun.meta, writer->rank, began_);
+    for (const auto& [key, value] : begun.meta)
+        if (key == run_meta::kIndexLeader) writesLeaders_ = false;
+    if (writer->sampleEvery > 1) begun.meta.emplace_back("sample_every", std::to_string(writer->sampleEvery));
     writer->recorder()->beginRun(begun);
     if (readsClocks_) writer->recorder()->take(readClocks(began_));
 }
@@ -181,7 +192,7 @@ std::int64_t Run::now() const {
     return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - began_).count();
 }
 
-void Run::beginStep(StepRecord& record, int phase, std::int64_t startNs) {
+bool Run::beginStep(StepRecord& record, int phase, std::int64_t startNs) {
     const std::lock_guard lock(mutex_);
     if (ended_) refuse(KVTRACE_STATE, "this run has ended; begin another one");
     if (phase < KVTRACE_PREFILL || phase > KVTRACE_MIXED)
@@ -202,6 +213,7 @@ void Run::beginStep(StepRecord& record, int phase, std::int64_t startNs) {
     hasBegunSteps_ = true;
     ++openSteps_;
     if (phase == KVTRACE_PREFILL) prefillOpen_ = true;
+    return record.phase != Phase::Decode || begunDecodes_++ % writer->sampleEvery < 2;
 }
 
 /// Places a step behind the one before it. Where steps overlap by the library's own clock, which several threads read,
@@ -237,6 +249,49 @@ void Run::findKept(StepRecord& record) {
         if (undefined[i] != 0) record.layers[i].kept = -1;
 }
 
+/// What the sequence selects next is of another prompt, whose blocks are others: nothing of it was kept.
+void Run::forgetChosen(int sequence) {
+    for (auto& [key, before] : chosen_)
+        if ((key >> 10 & 1023) == std::uint64_t(sequence)) before.step = -2;
+}
+
+std::int64_t Run::addSpans(std::vector<EngineSpan> spans) {
+    const std::int64_t first = spans_.fetch_add(std::int64_t(spans.size())) + 1;
+    for (std::size_t i = 0; i < spans.size(); ++i) spans[i].number = first + std::int64_t(i);
+    writer->recorder()->offer(std::move(spans));
+    return first;
+}
+
+void Run::addFlow(std::int64_t from, std::int64_t to) {
+    requireOpen();
+    for (const std::int64_t number : {from, to})
+        if (number < 1 || number > spans_.load())
+            refuse(KVTRACE_INVALID, "a flow has span ", std::to_string(number), ", but the run has ",
+                   std::to_string(spans_.load()), "; pass numbers of kvtrace_spans, counted on from *first");
+    if (from == to) refuse(KVTRACE_INVALID, "a flow leads from span ", std::to_string(from), " to itself");
+    writer->recorder()->offer(EngineFlow{from, to});
+}
+
+std::int32_t Run::beginRequest(const kvtrace_request& request) {
+    const std::lock_guard lock(mutex_);
+    if (ended_) refuse(KVTRACE_STATE, "this run has ended; begin another one");
+    std::int32_t row = -1;
+    EngineRequest begun = requests_.begin(request, now(), row);
+    forgetChosen(row);
+    writer->recorder()->offer(std::move(begun));
+    return row;
+}
+
+void Run::endRequest(std::int32_t row, std::int32_t outcome, std::string reason, std::int64_t endNs) {
+    const std::lock_guard lock(mutex_);
+    if (ended_) refuse(KVTRACE_STATE, "this run has ended; end its requests before");
+    const std::int64_t ends = endNs == KVTRACE_NOW ? now() : endNs;
+    requireTime("the end of a request", ends);
+    EngineRequest ended = requests_.end(row, outcome, std::move(reason), ends);
+    forgetChosen(row);
+    writer->recorder()->offer(std::move(ended));
+}
+
 /// Refuses pieces that do not follow those before them.
 void Run::requireFollowing(const std::vector<PieceRecord>& pieces) const {
     for (const PieceRecord& piece : pieces) {
@@ -255,8 +310,7 @@ void Run::takePieces(std::vector<PieceRecord>& pieces) {
         Reading& reading = read_[piece.sequence];
         if (piece.begins) {
             ++reading.prompts;
-            for (auto& [key, before] : chosen_) // the blocks of another prompt are others
-                if ((key >> 10 & 1023) == std::uint64_t(piece.sequence)) before.step = -2;
+            forgetChosen(piece.sequence);
         }
         reading.end = piece.first + std::int64_t(piece.tokens);
         if (hasPrompts_ || hasPrefill_ || reading.prompts > 1 || reading.kept != piece.first)
@@ -266,7 +320,21 @@ void Run::takePieces(std::vector<PieceRecord>& pieces) {
     }
 }
 
-void Run::commit(std::unique_ptr<StepRecord> record, bool ownClock, int phase) {
+/// Says in the trace whose choice each layer has, as soon as a step has shared one, until steps differ in it.
+void Run::noteLeaders(const std::vector<int>& leaders) {
+    if (!writesLeaders_ || leaders.empty() || leaders == leaders_) return;
+    writesLeaders_ = leaders_.empty();
+    leaders_ = leaders;
+    std::string list; // empty: the key goes away again
+    for (int layer = 0; layer < layers && writesLeaders_; ++layer) {
+        const int leader = leaders[std::size_t(layer)];
+        list += (list.empty() ? "[" : ",") + std::to_string(leader < 0 ? layer : leader);
+    }
+    if (!list.empty()) list += "]";
+    writer->recorder()->offer(MetaRow{run_meta::kIndexLeader, list});
+}
+
+void Run::commit(std::unique_ptr<StepRecord> record, bool ownClock, int phase, const std::vector<int>& leaders) {
     const std::lock_guard lock(mutex_);
     if (ended_) refuse(KVTRACE_STATE, "this run has ended; commit its steps before its end");
     const bool prefill = phase == KVTRACE_PREFILL;
@@ -288,9 +356,12 @@ void Run::commit(std::unique_ptr<StepRecord> record, bool ownClock, int phase) {
     }
     --openSteps_;
     findKept(*record);
+    noteLeaders(leaders);
     if (record->phase == Phase::Decode) lastDecode_ = record->step;
     if (level == RecordLevel::Counters) record->blocks.clear();
+    std::vector<EngineRequest> changed = requests_.take(*record, knows(KVTRACE_KNOWS_STEP_TIMES), now());
     writer->recorder()->take(std::move(record));
+    for (EngineRequest& request : changed) writer->recorder()->offer(std::move(request));
     lookAtClocks();
 }
 
@@ -315,6 +386,7 @@ void Run::end(RunStatus status, std::string message) {
         ended_ = true;
         counts->discardedSteps += openSteps_;
         chosen_.clear();
+        for (EngineRequest& request : requests_.open()) writer->recorder()->offer(std::move(request));
     }
     std::string missing;
     for (unsigned i = 0; i < unsigned(kKnownCount); ++i)

@@ -250,6 +250,8 @@ constexpr std::pair<const char*, const char*> kEdits[] = {
     {"UPDATE run_meta SET value = 'all' WHERE key = 'knows'", "knows-words"},
     {"INSERT INTO run_meta VALUES (1, 'kv_block_tokens', '-4')", "meta-numbers"},
     {"INSERT INTO run_meta VALUES (1, 'denoising_canvas', '0')", "meta-numbers"},
+    {"INSERT INTO run_meta VALUES (1, 'sample_every', '2')", "sample-every"},
+    {"INSERT INTO run_meta VALUES (1, 'sample_every', 'often')", "sample-every"},
     {"INSERT INTO run_meta VALUES (1, 'rank', '-1')", "rank-numbers"},
     {"INSERT INTO run_meta VALUES (1, 'rank', '4'), (1, 'world', '4')", "rank-numbers"},
     {"INSERT INTO run_meta VALUES (1, 'head_first', '')", "rank-numbers"},
@@ -415,6 +417,9 @@ TEST_F(Check, FindsEveryEditOfAServingRun) {
         {"UPDATE member SET tokens = 100000 WHERE kind = 1", "member-place"},
         {"UPDATE request SET slo_ttft_ms = -4 WHERE id & 0xFF = 3", "request-counts"},
         {"UPDATE request SET slo_tbt_ms = 9e999 WHERE id & 0xFF = 3", "request-counts"},
+        {"UPDATE request SET first_step = 3, last_step = 2 WHERE id & 0xFF = 3", "request-steps"},
+        {"UPDATE request SET first_step = 1, last_step = 9", "request-steps"},
+        {"UPDATE request SET last_step = 4 WHERE id & 0xFF = 3", "request-steps"},
         {"UPDATE request SET first_token_ns = NULL WHERE id & 0xFF = 3", "request-progress"},
         {"UPDATE request SET max_tokens = max_tokens + 1 WHERE id & 0xFF = 3", "request-progress"},
         {"UPDATE request SET first_sched_ns = arrival_ns WHERE status = 'refused'", "request-progress"},
@@ -443,7 +448,7 @@ TEST_F(Check, FindsEveryEditOfAServingRun) {
         {"UPDATE request SET first_sched_ns = arrival_ns + 1 WHERE id & 0xFF = 7", "request-first"},
         {"INSERT INTO request SELECT (9 << 40) | 5, row, class, arrival_ns, first_sched_ns, first_token_ns, end_ns,"
          " prompt_tokens, max_tokens, output_tokens, status, reason, paused_ns, pauses, hits, misses, h2d_bytes,"
-         " host_bytes, device_bytes, slo_ttft_ms, slo_tbt_ms FROM request LIMIT 1",
+         " host_bytes, device_bytes, slo_ttft_ms, slo_tbt_ms, NULL, NULL, NULL FROM request LIMIT 1",
          "request-run"},
         {"UPDATE request_span SET id = (9 << 40) | 5 WHERE id = (SELECT max(id) FROM request_span)",
          "request-span-run"},

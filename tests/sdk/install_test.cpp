@@ -36,8 +36,9 @@ protected:
 TEST_F(SdkInstalled, ExamplesCompileByPkgConfigAndTheirTracesAreGood) {
     const std::string flags = fmt::format(
         "$(PKG_CONFIG_PATH='{0}' pkg-config --cflags --libs kvscope_trace) -Wl,-rpath,'{1}'", packages, libraries);
-    for (const auto& [file, compiler] :
-         {std::pair("minimal.c", "cc -std=c99 -pedantic"), {"everything.cpp", "c++ -std=c++17"}}) {
+    for (const auto& [file, compiler] : {std::pair("minimal.c", "cc -std=c99 -pedantic"),
+                                         {"serving.c", "cc -std=c99 -pedantic"},
+                                         {"everything.cpp", "c++ -std=c++17"}}) {
         const std::string text = source("sdk/trace/examples/") + file, program = path(std::string(file) + ".bin");
         std::ifstream in(text);
         const std::string lines((std::istreambuf_iterator<char>(in)), {});

@@ -155,6 +155,53 @@ TEST_F(LlamaTest, ScoresComeWithTheirIdsAndAnotherChoiceHasItsGap) {
     EXPECT_THAT(rows, HasSubstr("\n1,1,0,0,0,6,b,token-level,126,19,1\n"));
 }
 
+TEST_F(LlamaTest, PromptsAreStepsOfTheirOwnOrBesideSequencesThatDecode) {
+    const std::vector<std::int32_t> ids(20, 5);
+    std::vector<std::string> ofPrompt, ofMixed;
+    const auto rows = record(1, 2, KVTRACE_SELECTIONS, [&](kvscope_llama& rec) {
+        rec.position_of_cell = [](void*, std::int32_t, std::int32_t cell) -> std::int64_t { return cell; };
+        Graph prompt, mixed;
+        prompt.add<std::int32_t>("top_k-0", 1, 20, 1, std::vector<std::int32_t>(20, 3));
+        kvscope_llama_prompt(&rec, 0, 0, 20, ids.data(), true);
+        kvscope_llama_begin(&rec, nullptr, nullptr, 0);
+        ofPrompt = prompt.compute(kvscope_llama_eval, &rec);
+        kvscope_llama_end(&rec);
+        mixed.add<std::int32_t>("top_k-0", 2, 4, 1, {0, 17, 9, 9, 9, 9, 9, 9}); // the row that decodes comes first
+        const std::int64_t position = 20;
+        kvscope_llama_prompt(&rec, 1, 0, 3, ids.data(), true);
+        kvscope_llama_begin(&rec, &position, nullptr, 1);
+        ofMixed = mixed.compute(kvscope_llama_eval, &rec);
+        kvscope_llama_end(&rec);
+    });
+    EXPECT_EQ(problem_, "");
+    EXPECT_TRUE(ofPrompt.empty()) << "what a prompt selects is not asked for";
+    EXPECT_THAT(ofMixed, ElementsAre("top_k-0"));
+    ASSERT_EQ(rows.at("step").ints, std::vector<std::int64_t>{1});
+    EXPECT_THAT(rows.at("blocks").lists[0], ElementsAre(0, 4));
+    auto steps = read(path("llama.kvtrace"), "steps"), pieces = read(path("llama.kvtrace"), "pieces");
+    EXPECT_THAT(steps["phase"].texts, ElementsAre("prefill", "decode"));
+    EXPECT_THAT(steps["tokens"].ints, ElementsAre(20, 4));
+    EXPECT_THAT(pieces["seq"].ints, ElementsAre(0, 1));
+    EXPECT_THAT(pieces["tokens"].ints, ElementsAre(20, 3));
+    EXPECT_EQ(read(path("llama.kvtrace"), "prompts")["token_id"].ints.size(), 23u);
+    expectGood(path("llama.kvtrace"));
+}
+
+TEST_F(LlamaTest, ABatchInTwoPartsBesideAPromptTurnsItOff) {
+    record(1, 2, KVTRACE_SELECTIONS, [&](kvscope_llama& rec) {
+        rec.position_of_cell = [](void*, std::int32_t, std::int32_t cell) -> std::int64_t { return cell; };
+        Graph half;
+        half.add<std::int32_t>("top_k-0", 2, 2, 1, {0, 1, 0, 1});
+        const std::int64_t position = 20;
+        kvscope_llama_prompt(&rec, 1, 0, 3, nullptr, true);
+        kvscope_llama_begin(&rec, &position, nullptr, 1);
+        half.compute(kvscope_llama_eval, &rec);
+        kvscope_llama_end(&rec);
+    });
+    EXPECT_THAT(problem_, HasSubstr("for 4 rows of the batch"));
+    EXPECT_EQ(recorded_, 0);
+}
+
 TEST_F(LlamaTest, WhatCannotBeRecordedTurnsItOffAndLeavesTheGraphAlone) {
     record(1, 2, KVTRACE_SELECTIONS, [&](kvscope_llama& rec) {
         const std::int64_t positions[] = {1, 2};

@@ -103,7 +103,7 @@ TEST_F(SdkRefusals, SelectionsThatBreakARuleLeaveNothingBehind) {
     const std::vector<std::int32_t> ids{0, 1, 0, 2};
     refused(selectionOf(ids, positions, 2, 1, KVTRACE_BLOCKS), KVTRACE_INVALID, "is of no layer: the run has 2");
     refused(selectionOf(ids, positions, 0, 2, KVTRACE_BLOCKS), KVTRACE_INVALID, "the run has 1 KV heads");
-    refused(selectionOf(ids, positions, 0, 1, 9), KVTRACE_INVALID, "KVTRACE_BLOCKS or KVTRACE_TOKENS");
+    refused(selectionOf(ids, positions, 0, 1, 9), KVTRACE_INVALID, "KVTRACE_BLOCKS, KVTRACE_TOKENS or KVTRACE_BITMASK");
     const std::vector<std::int32_t> bad{0, 1, 0, -7};
     refused(selectionOf(bad, positions, 0, 1, KVTRACE_BLOCKS), KVTRACE_INVALID, "id -7 of layer 0 is negative");
     kvtrace_selection selection = selectionOf(ids, positions, 0, 1, KVTRACE_BLOCKS);

@@ -157,15 +157,18 @@ QString ServingView::note() const {
     const auto late = std::int64_t(data().rows.late.size());
     const auto count = std::int64_t(data().rows.requests.size());
     const bool whole = data().windowNs >= data().end();
+    const bool ofOurs =
+        !data().rows.iterations.empty() || (run() && run()->row.serves()); // another engine's may be alone
     QString text =
-        tr("%1, %2 iterations. Times begin at the intended arrival. Latencies are those of %3. %4 Click a "
-           "token to see why it came when it came.")
+        tr("%1%2. Times begin at the intended arrival. Latencies are those of %3. %4%5")
             .arg(count == 1 ? tr("1 request") : tr("%1 requests").arg(formatCount(count)),
-                 formatCount(std::int64_t(data().rows.iterations.size())),
+                 ofOurs ? tr(", %1 iterations").arg(formatCount(std::int64_t(data().rows.iterations.size())))
+                        : tr("; what the server's iterations did is not known"),
                  whole ? tr("the whole run until then") : tr("the last %1").arg(servingTime(data().windowNs)),
                  late == 0   ? tr("No token came later than its request's bound.")
                  : late == 1 ? tr("One token came later than its request's bound.")
-                             : tr("%1 tokens came later than their requests' bounds.").arg(formatCount(late)));
+                             : tr("%1 tokens came later than their requests' bounds.").arg(formatCount(late)),
+                 ofOurs ? tr(" Click a token to see why it came when it came.") : QString());
     for (const QString& more : {shares_->finding(), healthNote()})
         if (!more.isEmpty()) text += QStringLiteral(" ") + more;
     return text;
