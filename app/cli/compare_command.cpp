@@ -9,6 +9,7 @@
 #include "app/terminal/output.h"
 
 #include "base/error.h"
+#include "profiler/check/check.h"
 #include "profiler/compare/compare.h"
 #include "profiler/insights/words.h"
 
@@ -69,6 +70,7 @@ std::vector<RunSample> load(const Side& side, LongAction& action, double from) {
                             "a run is not a repeat of itself: name each run once");
         const double at = from + 0.5 * double(samples.size()) / count;
         samples.push_back(loadRunSample(reader, run, action.stopping(at, at + 0.5 / count)));
+        refuseBroken(samples.back(), checkRun(reader, run, counting()));
     };
     const TraceReader reader(side.file);
     for (const int run : side.runs.empty() ? std::vector{0} : side.runs) add(reader, run);

@@ -174,10 +174,11 @@ void refuseBroken(const RunCheck& check, Json& out) {
     if (const std::string left = check.leftOut(); !left.empty()) out["not_tested"] = left;
     if (check.violations() == 0) return;
     const std::pair<Concern, std::vector<const char*>> numbers[] = {
-        {Concern::Times, {"prefill_ms", "decode_ms", "tokens_per_s", "components"}},
-        {Concern::Tokens, {"prompt_tokens", "tokens_per_s"}},
+        {Concern::Times,
+         {"prefill_ms", "decode_ms", "step_ms", "tokens_per_s", "tokens_per_s_with_gaps", "components"}},
+        {Concern::Tokens, {"prompt_tokens", "tokens_per_s", "tokens_per_s_with_gaps", "answer", "answers"}},
         {Concern::Selection, {"locality_mean", "locality_min", "hits", "misses"}},
-        {Concern::Hits, {"hits", "misses", "lookahead"}},
+        {Concern::Hits, {"hits", "misses", "hit_rate", "lookahead"}},
         {Concern::Bytes, {"h2d_bytes", "d2h_bytes"}},
         {Concern::Transfer, {"transfer_ms"}},
         {Concern::Exposed, {"exposed_ms"}}};

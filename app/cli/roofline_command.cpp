@@ -295,10 +295,12 @@ std::pair<ModelShape, ModelConfig> modelOf(const RooflineArguments& arguments, c
     else
         shape = findModelShape("nosa-8b");
     if (!shape)
-        throw Error(
-            ErrorKind::BadInput,
-            fmt::format("the trace does not say what its model '{}' looks like, so it has no roof", run->row.model),
-            "name the model with --model, or its shape with --shape; traces of this version say it");
+        throw Error(ErrorKind::BadInput,
+                    run->row.model.empty()
+                        ? "the trace does not say of which model it is, so it has no roof"
+                        : fmt::format("the trace does not say what its model '{}' looks like, so it has no roof",
+                                      run->row.model),
+                    "name the model with --model, or its shape with --shape; traces of this version say it");
     return fitting(*shape, configOf(*shape, 1 << 20));
 }
 

@@ -132,9 +132,10 @@ private:
 RunCheck checkOne(const TraceReader& reader, int runId, const CheckOptions& options) {
     Checker checker(reader, runId, options);
     report(options.progress, 0, "checking rows");
-    for (const auto& rules : {runRules(), metaRules(), stepRules(), layerRules(), sumRules(), timeRules(),
-                              selectionRules(), selectionDetailRules(), tokenRules(), pieceRules(), denoiseRules(),
-                              denoiseLayerRules(), denoiseOrderRules(), timelineRules(), servingRules(), queueRules()})
+    for (const auto& rules :
+         {runRules(), metaRules(), stepRules(), layerRules(), sumRules(), timeRules(), selectionRules(),
+          selectionDetailRules(), tokenRules(), pieceRules(), denoiseRules(), denoiseLayerRules(), denoiseOrderRules(),
+          timelineRules(), servingRules(), queueRules(), agreementRules(), servingAgreementRules()})
         checker.add(rules);
     checker.addKnowledge();
     checker.addBlobs([&](double fraction, std::string_view what) {

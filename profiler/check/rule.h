@@ -47,6 +47,9 @@ inline constexpr const char* kSelections = "id BETWEEN ?1 << 55 AND (?1 << 55) |
 inline constexpr const char* kRequests = "id BETWEEN ?1 << 40 AND (?1 << 40) | 0xFFFFFFFFFF"; // spans, events, too
 inline constexpr const char* kIterations = "id BETWEEN ?1 << 25 AND (?1 << 25) | 0x1FFFFFF";
 inline constexpr const char* kMembers = "id BETWEEN ?1 << 35 AND (?1 << 35) | 0x7FFFFFFFF";
+/// SQL: whether KVScope's engine decoded run ?1.
+inline constexpr const char* kOfOurs = "EXISTS (SELECT 1 FROM run_meta WHERE run_id = ?1 AND key = 'engine' AND value ="
+                                       " 'kvscope')";
 /// SQL: how many steps of run ?1 never reached the file.
 inline constexpr const char* kDropped = "coalesce((SELECT dropped_steps FROM health WHERE run_id = ?1), 0)";
 
@@ -66,7 +69,9 @@ std::span<const SqlRule> timeRules();
 std::span<const SqlRule> tokenRules();
 std::span<const SqlRule> pieceRules(); // prompts that are read in several steps, or beside decoding sequences
 std::span<const SqlRule> servingRules();
-std::span<const SqlRule> queueRules(); // who waits for a row, and when rows change hands
+std::span<const SqlRule> queueRules();            // who waits for a row, and when rows change hands
+std::span<const SqlRule> agreementRules();        // what two tables say of the same thing
+std::span<const SqlRule> servingAgreementRules(); // the same of serving runs
 
 /// Rules about the blobs of selections: a blob can be decoded, and agrees with the counts of its row and with the blob
 /// of the step before.

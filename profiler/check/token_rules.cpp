@@ -7,9 +7,6 @@
 namespace kvscope::check {
 namespace {
 
-constexpr const char* kOfOurs = "EXISTS (SELECT 1 FROM run_meta WHERE run_id = ?1 AND key = 'engine' AND value ="
-                                " 'kvscope')";
-
 /// SQL for a number of run_meta; NULL where the run does not state it.
 std::string metaNumber(const char* key) {
     return fmt::format("(SELECT CAST(value AS INTEGER) FROM run_meta WHERE run_id = ?1 AND key = '{}')", key);

@@ -15,6 +15,8 @@
 
 namespace kvscope {
 
+struct RunCheck;
+
 /// Number of components that add up to a step: the stages of the layers, the stages outside them, and `other`.
 constexpr int kComponentCount = kStageCount + kStepStageCount + 1;
 std::string_view componentName(int component);
@@ -35,9 +37,10 @@ struct RunSample {
     std::vector<std::int32_t> promptStart; // the first tokens of every sequence, to tell prompts apart
     std::string
         answer; // answersText() of the run once all steps are read: "79930, correct"; empty: no fact is asked for
-    bool oracle = false; // the oracle measured attention mass, which takes time in every step
-    int nextStep = 0;    // the step where extendRunSample reads on
-    SummarySums sums;    // sums over the steps read so far
+    bool oracle = false;     // the oracle measured attention mass, which takes time in every step
+    int nextStep = 0;        // the step where extendRunSample reads on
+    SummarySums sums;        // sums over the steps read so far
+    std::string brokenRules; // what refuseBroken() found, as RunCheck::sentence() says it
 };
 
 /// @throws Error(BadInput | Storage | Cancelled), and what `progress` throws
@@ -46,6 +49,10 @@ RunSample loadRunSample(const TraceReader& reader, int runId, const Progress& pr
 /// while a long run is read. An empty sample starts at the first step. When the last steps have been read, the summary
 /// is that of the whole run. @return whether all steps have been read. @throws Error(BadInput | Storage | Cancelled)
 bool extendRunSample(RunSample& sample, const TraceReader& reader, int runId, int mostSteps = -1);
+
+/// Leaves out the numbers of a whole run that rows which break rules of the format spoil. Times stay, because without
+/// them there is nothing to compare; a comparison's notes name the rules.
+void refuseBroken(RunSample& sample, const RunCheck& check);
 
 /// The decode steps 1, 1 + stride, ... up to `last`.
 struct EvenSteps {

@@ -39,16 +39,32 @@ void checkAlone(const RunSample& sample, Obstacles& out) {
         out.add(fmt::format("{} lacks {} steps that were dropped while recording", name, run.droppedSteps), true);
 }
 
+/// What the trace says of the shape; 0 is a part that it does not say.
 std::string shapeOf(const RunRow& run) {
-    return fmt::format("{} layers, {} query and {} KV heads of {}", run.layers, run.queryHeads, run.kvHeads,
-                       run.headDim);
+    if (run.queryHeads > 0 && run.headDim > 0)
+        return fmt::format("{} layers, {} query and {} KV heads of {}", run.layers, run.queryHeads, run.kvHeads,
+                           run.headDim);
+    return fmt::format("{} layers, {} KV heads{}, {}", run.layers, run.kvHeads,
+                       run.headDim > 0 ? fmt::format(" of {}", run.headDim) : ", their size not known",
+                       run.queryHeads > 0 ? fmt::format("{} query heads", run.queryHeads)
+                                          : "the number of query heads not known");
 }
 
+/// Whether runs have different shapes, whatever one of them does not say.
+bool shapesDiffer(const RunRow& a, const RunRow& b) {
+    const auto differ = [](int left, int right) { return left > 0 && right > 0 && left != right; };
+    return a.layers != b.layers || a.kvHeads != b.kvHeads || differ(a.queryHeads, b.queryHeads) ||
+           differ(a.headDim, b.headDim);
+}
+
+std::string deviceOf(const RunRow& run) { return run.device.empty() ? "not known" : run.device; }
+
 void checkPair(const RunSample& a, const RunSample& b, Obstacles& out) {
-    out.require("model shape", shapeOf(a.run), shapeOf(b.run));
+    out.require("model shape", shapeOf(a.run), shapeOf(b.run), !shapesDiffer(a.run, b.run));
     out.require("batch", a.run.sequences, b.run.sequences);
     out.require("backend", a.run.backend.text(), b.run.backend.text());
-    out.require("link times", a.run.timing.text(), b.run.timing.text());
+    if (a.run.knows.has(Known::TransferTimes) && b.run.knows.has(Known::TransferTimes))
+        out.require("link times", a.run.timing.text(), b.run.timing.text());
     const auto ofSequence = [](const RunSample& sample) { // on average
         return sample.summary.promptTokens / std::max(1, sample.run.sequences);
     };
@@ -56,7 +72,7 @@ void checkPair(const RunSample& a, const RunSample& b, Obstacles& out) {
         out.add("one run's trace lacks its prompt, so its context length is not known", true);
     else if (std::abs(ofSequence(a) - ofSequence(b)) * kContextShare > std::max(ofSequence(a), ofSequence(b)))
         out.require("context length", ofSequence(a), ofSequence(b), true);
-    out.require("device", a.run.device, b.run.device, true);
+    out.require("device", deviceOf(a.run), deviceOf(b.run), true);
     if (a.oracle != b.oracle)
         out.add("one run measured the attention mass (--oracle) inside its steps, the other did not", true);
 }

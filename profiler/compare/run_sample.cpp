@@ -1,12 +1,14 @@
 #include "profiler/compare/compare.h"
 
 #include "base/error.h"
+#include "profiler/check/check.h"
 #include "profiler/read/needle_evidence.h"
 #include "profiler/read/reader_impl.h"
 #include "profiler/read/recorded_oracle.h"
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <limits>
 #include <utility>
 
 namespace kvscope {
@@ -73,6 +75,25 @@ bool extendRunSample(RunSample& sample, const TraceReader& reader, int runId, in
     sample.answer = answersText(needleAnswers(reader, sample.run));
     sample.summary = sample.sums.summary(sample.run);
     return true;
+}
+
+void refuseBroken(RunSample& sample, const RunCheck& check) {
+    if (check.violations() == 0) return;
+    sample.brokenRules = check.sentence();
+    constexpr std::pair<Concern, Known> groups[] = {{Concern::Selection, Known::Selections},
+                                                    {Concern::Hits, Known::Hits},
+                                                    {Concern::Bytes, Known::Bytes},
+                                                    {Concern::Transfer, Known::TransferTimes},
+                                                    {Concern::Exposed, Known::ExposedTimes}};
+    for (const auto& [concern, known] : groups)
+        if (check.concerns(concern)) sample.run.knows = sample.run.knows.without(known);
+    RunSummary& summary = sample.summary = sample.sums.summary(sample.run);
+    constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+    if (check.concerns(Concern::Tokens)) summary.tokensPerSecond = summary.tokensPerSecondWithGaps = kUnknown;
+    if (check.concerns(Concern::Selection)) {
+        summary.localityMean = summary.localityMin = kUnknown;
+        summary.localityCount = 0;
+    }
 }
 
 RunSample glanceAtRun(const TraceReader& reader, int runId, const EvenSteps& which) {

@@ -61,6 +61,12 @@ std::vector<std::string> notesOf(std::span<const RunSample> a, std::span<const R
             "the mean step says otherwise: {} takes {} time (from {} to {}); some steps take much "
             "longer than most",
             c.other, moreOrLess(c.meanRatio.value), moreOrLess(c.meanRatio.low), moreOrLess(c.meanRatio.high)));
+    for (const auto& [side, name] : {std::pair(a, std::string_view("A")), std::pair(b, std::string_view(c.other))})
+        for (const RunSample& sample : side)
+            if (!sample.brokenRules.empty())
+                notes.push_back(fmt::format("rows of run {} of {} break rules of the trace format, so the numbers"
+                                            " concerned are left out: {}",
+                                            sample.run.runId, name, sample.brokenRules));
     if (c.openingKept)
         notes.emplace_back("steps that open a KV block are in the comparison, because without them too few are left");
     if (c.unpaired > 0)

@@ -102,10 +102,12 @@ Table keyNumbers(const std::vector<RunData>& runs) {
             return r.row.serves() ? notKnown(Quantity::Count) : count(r.summary.promptSteps);
         });
     }
-    table.add("Tokens decoded", "all sequences", [](const RunData& r) { return count(r.summary.decodedTokens); });
+    table.add("Tokens decoded", "all sequences", [](const RunData& r) {
+        return r.tokensBroken ? notKnown(Quantity::Count) : count(r.summary.decodedTokens);
+    });
     // The iterations of a serving run read its prompts, and are no steps.
     table.add("Prompt tokens", "all sequences", [](const RunData& r) {
-        return r.row.serves() ? notKnown(Quantity::Count) : count(r.summary.promptTokens);
+        return r.row.serves() || r.tokensBroken ? notKnown(Quantity::Count) : count(r.summary.promptTokens);
     });
     table.add("Prefill time", "", [](const RunData& r) {
         if (denoisesCanvas(r.row)) return text("none: every forward reads the prompt");
@@ -191,7 +193,9 @@ Table intervals(const std::vector<RunData>& runs) {
         const auto of = [&](auto&& value) { return series(run, value); };
         add("Step time", sure.mean(of([](const StepRow& s) { return s.durationNs; })), Quantity::Nanoseconds,
             Basis::Measured, Known::StepTimes);
-        add("Tokens per second", tokensPerSecond(run, sure), Quantity::PerSecond, Basis::Measured, Known::StepTimes);
+        if (!run.tokensBroken)
+            add("Tokens per second", tokensPerSecond(run, sure), Quantity::PerSecond, Basis::Measured,
+                Known::StepTimes);
         add("Hit rate", sure.ratio(of([](const StepRow& s) { return s.hits; }), of([](const StepRow& s) {
                                        return s.hits + s.misses;
                                    })),

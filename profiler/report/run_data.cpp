@@ -215,6 +215,7 @@ void refuseBroken(const TraceReader& reader, RunData& run) {
     if (check.violations() == 0) return;
     run.row.knows = trusted(run.row.knows, check);
     RunSummary& summary = run.summary;
+    run.tokensBroken = check.concerns(Concern::Tokens);
     if (check.concerns(Concern::Tokens) || check.concerns(Concern::Times))
         summary.tokensPerSecond = summary.tokensPerSecondWithGaps = kUndefined;
     if (check.concerns(Concern::Selection)) {

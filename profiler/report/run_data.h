@@ -58,6 +58,7 @@ struct RunData {
     std::vector<ChangeRanks> keyRanks;        // where the changes of keys were recorded too
     std::vector<ChangeRanks> valueRanks;      // where the changes of values were recorded too
     std::optional<ServedLoad> served;         // where it served requests
+    bool tokensBroken = false;                // rows about tokens break rules of the format
 
     std::int64_t decodeSum(std::int64_t StepRow::*member) const;
     /// The cell where the run knows its number, else one that says "not known".

@@ -243,7 +243,9 @@ Waterfall waterfallOf(const TraceReader& reader, const RunRow& row, const GpuTab
     std::optional<StepCost> predicted;
     std::string noRoof;
     if (!shape) {
-        noRoof = fmt::format("the trace does not say what the model '{}' looks like", run.row.model);
+        noRoof = run.row.model.empty()
+                     ? "the trace does not say of which model it is"
+                     : fmt::format("the trace does not say what the model '{}' looks like", run.row.model);
     } else if (!gpu) {
         noRoof = fmt::format("the table of GPUs has no entry for the machine '{}'", run.row.device);
     } else {

@@ -62,10 +62,13 @@ TEST_F(CheckCli, NumbersThatMeanNothingAreNotGiven) {
     test::executeSql(trace,
                      "UPDATE selection SET kept = 3 * selected; UPDATE step SET tokens = -944, exposed_ns = -22;");
     const nlohmann::json run = jsonOf({"info", trace}).at("runs").at(0);
-    for (const char* refused : {"locality_mean", "locality_min", "tokens_per_s", "exposed_ms"})
+    for (const char* refused :
+         {"locality_mean", "locality_min", "tokens_per_s", "tokens_per_s_with_gaps", "exposed_ms"})
         EXPECT_TRUE(run.at(refused).is_null()) << refused << ": " << run.at(refused);
     EXPECT_FALSE(run.at("h2d_bytes").is_null()) << "it is not concerned";
     EXPECT_GT(run.at("violations").get<int>(), 3);
+    test::executeSql(trace, "UPDATE step SET hits = hits + 1 WHERE id & 0x1FFFFFF = 3");
+    EXPECT_TRUE(jsonOf({"info", trace}).at("runs").at(0).at("hit_rate").is_null());
     const nlohmann::json insights = jsonOf({"insights", trace});
     EXPECT_TRUE(insights.at("exposure").is_null());
     EXPECT_THAT(insights.at("headline").get<std::string>(), HasSubstr("No statement"));

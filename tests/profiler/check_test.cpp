@@ -36,6 +36,9 @@ protected:
         shape.sequences = 2;
         shape.denseLayers = 1;
         synthetic::recordFile(file, shape);
+        sayShape();
+    }
+    void sayShape() const {
         change("INSERT INTO run_meta SELECT run_id, 'model_shape', json_object('name', 'a', 'layers', layers, 'hidden',"
                " 384, 'query_heads', query_heads, 'kv_heads', kv_heads, 'head_dim', head_dim, 'ffn', 0, 'vocab', 16,"
                " 'eviction_head', json('false'), 'tied_embeddings', json('true'), 'bytes_per_weight', 2.0) FROM run");
@@ -352,6 +355,75 @@ constexpr std::pair<const char*, const char*> kEdits[] = {
 
 TEST_F(Check, FindsEveryEditByHand) { expectBroken(kEdits); }
 
+/// Edits after which two tables say different things, each consistent in itself.
+constexpr std::pair<const char*, const char*> kContradictions[] = {
+    {"UPDATE layer_step SET h2d_blocks = 2 * h2d_blocks; UPDATE step SET h2d_blocks = 2 * h2d_blocks", "layer-loads"},
+    {"UPDATE step SET hits = selected, misses = 0; UPDATE layer_step SET hits = selected, misses = 0; UPDATE selection"
+     " SET hits = selected, misses = 0, blocks = NULL; UPDATE run SET level = 'counters'",
+     "layer-loads"},
+    {"UPDATE layer_step SET exposed_ns = 0; UPDATE step SET exposed_ns = 0", "layer-waits"},
+    {"UPDATE layer_step SET exposed_ns = h2d_ns / 2; UPDATE step SET exposed_ns = (SELECT total(exposed_ns) FROM"
+     " layer_step l WHERE l.id >> 10 = step.id)",
+     "layer-waits"},
+    {"UPDATE run SET method = 'full'", "full-selects"},
+    {"UPDATE run SET timing = 'measured'", "timing-backend"},
+    {"UPDATE run SET timing = 'measured'; UPDATE layer_step SET h2d_ns = 0, d2h_ns = d2h_bytes > 0", "link-speed"},
+    {"UPDATE run SET query_heads = 2 * kv_heads + 1", "head-groups"},
+    {"INSERT INTO run_meta VALUES (1, 'shadow', 'true')", "shadow-loads"},
+    {"INSERT INTO run_meta VALUES (1, 'index_leader', '[0, 1, 1, 1]')", "leader-rows"},
+    {"INSERT INTO run_meta VALUES (1, 'needles', '[{\"sequence\": 1, \"first\": 0, \"tokens\": 2, \"value\":"
+     " \"79930\"}]')",
+     "needles-text"},
+    {"INSERT INTO run_meta VALUES (1, 'needles', '[{\"sequence\": 0, \"first\": 100, \"tokens\": 1, \"value\":"
+     " \"The needle\"}]')",
+     "needles-text"},
+    {"UPDATE oracle SET recall = 1", "oracle-whole"},
+    {"UPDATE oracle SET far_recall = 1 WHERE far_recall IS NOT NULL", "oracle-whole"},
+    {"INSERT INTO lookahead SELECT id, 900, 0, 900, 0, NULL FROM selection", "lookahead-wasted"},
+    {"INSERT INTO run_meta VALUES (1, 'denoising_block', '32')", "step-denoises"},
+    {"INSERT INTO denoise VALUES (((1 << 25) | 3) << 20, 0, 0, 1, 0, 0)", "denoise-said"},
+    {"UPDATE run SET backend = 'cuda'; INSERT INTO text VALUES (1, 'a'); INSERT INTO span(id, run_id, step, layer, "
+     "kind,"
+     " track, name, start_ns, duration_ns, depth) VALUES (1, 1, 0, 0, 1, 1, 1, 0, 1500000, 0), (2, 1, 1, 0, 1, 1, 1, "
+     "100,"
+     " 4, 0)",
+     "span-order"},
+    {"UPDATE run SET backend = 'cuda'; INSERT INTO text VALUES (1, 'a'); INSERT INTO span(id, run_id, step, layer, "
+     "kind,"
+     " track, name, start_ns, duration_ns, depth) VALUES (1, 1, 2, 0, 2, 1, 1, -90000000, 4, 0)",
+     "span-kernel"},
+    {"UPDATE run SET backend = 'cuda'; INSERT INTO text VALUES (1, 'a'); INSERT INTO span(id, run_id, step, layer, "
+     "kind,"
+     " track, name, start_ns, duration_ns, depth) VALUES (1, 1, 2, 0, 1, 1, 1, 90000000, 4, 0)",
+     "span-kernel"},
+};
+
+TEST_F(Check, FindsEveryContradiction) { expectBroken(kContradictions); }
+
+// One sequence, so that no step decodes some sequences densely beside others that select.
+TEST_F(Check, FindsDenseAttentionOfALayerThatSelects) {
+    std::filesystem::remove(file);
+    synthetic::RunShape shape;
+    shape.denseLayers = 1;
+    synthetic::recordFile(file, shape);
+    sayShape();
+    EXPECT_EQ(listed(checkTrace(TraceReader(file))), "");
+    const std::pair<const char*, const char*> edits[] = {
+        {"UPDATE layer_step SET attention_ns = stage2_ns, stage2_ns = 0 WHERE stage2_ns > 0", "layer-attention"},
+    };
+    expectBroken(edits);
+}
+
+// What another engine cannot know, or does otherwise, is no contradiction there.
+TEST_F(Check, JudgesOnlyItsOwnEngineByWhatItDoes) {
+    change("UPDATE run_meta SET value = 'abacus' WHERE key = 'engine'; UPDATE run SET method = 'full', level ="
+           " 'counters'; UPDATE selection SET blocks = NULL; UPDATE layer_step SET exposed_ns = h2d_ns / 2, h2d_blocks"
+           " = h2d_blocks + (misses > 0), attention_ns = stage2_ns, stage2_ns = 0 WHERE selected > 0; UPDATE step SET"
+           " exposed_ns = (SELECT total(exposed_ns) FROM layer_step l WHERE l.id >> 10 = step.id), h2d_blocks = (SELECT"
+           " total(h2d_blocks) FROM layer_step l WHERE l.id >> 10 = step.id)");
+    EXPECT_EQ(listed(checkTrace(TraceReader(file))), "");
+}
+
 // A rank writes the shape and the index leaders of its own part; merged, its run has the heads and layers of all ranks.
 TEST_F(Check, TakesTheShapeOfAMergedRunForThatOfItsRank) {
     change("UPDATE run_meta SET value = json_set(value, '$.kv_heads', 1) WHERE key = 'model_shape'");
@@ -364,12 +436,13 @@ TEST_F(Check, TakesTheShapeOfAMergedRunForThatOfItsRank) {
 TEST_F(Check, FindsNothingInWhatWritersSayOfARun) {
     change("INSERT INTO run_meta SELECT 1, 'fork', json_object('run', 1, 'created_utc', created_utc, 'step', 3,"
            " 'changes', json_array('method quest')) FROM run");
-    change("INSERT INTO run_meta VALUES (1, 'rank', '3'), (1, 'world', '4'), (1, 'layout', 'tp=3/4 dp=0/1'),"
-           " (1, 'head_first', '6'), (1, 'head_range', '1..1'), (1, 'clocks', '[[\"utc\", 5, 1000, 3]]'),"
-           " (1, 'clock_offset', '{\"added_ns\": -5, \"error_ns\": 1, \"by\": \"utc\"}'),"
-           " (1, 'index_leader', '[0, 0, 2, 2]'), (1, 'labels', '{\"name\": \"a\", \"tags\": [\"b\"]}'),"
-           " (1, 'needles', '[{\"sequence\": 1, \"first\": 0, \"tokens\": 2, \"name\": \"a\", \"value\": \"7\"}]'),"
-           " (1, 'recording_overhead', '{\"plain_ms\": 1.5, \"tokens_equal\": true}')");
+    change(
+        "INSERT INTO run_meta VALUES (1, 'rank', '3'), (1, 'world', '4'), (1, 'layout', 'tp=3/4 dp=0/1'),"
+        " (1, 'head_first', '6'), (1, 'head_range', '1..1'), (1, 'clocks', '[[\"utc\", 5, 1000, 3]]'),"
+        " (1, 'clock_offset', '{\"added_ns\": -5, \"error_ns\": 1, \"by\": \"utc\"}'),"
+        " (1, 'index_leader', '[0, 0, 2, 3]'), (1, 'labels', '{\"name\": \"a\", \"tags\": [\"b\"]}'),"
+        " (1, 'needles', '[{\"sequence\": 1, \"first\": 0, \"tokens\": 2, \"name\": \"a\", \"value\": \"needle\"}]'),"
+        " (1, 'recording_overhead', '{\"plain_ms\": 1.5, \"tokens_equal\": true}')");
     EXPECT_EQ(listed(checkTrace(TraceReader(file))), "");
 }
 
@@ -486,6 +559,13 @@ TEST_F(Check, FindsEveryEditOfAServingRun) {
         {"UPDATE selection SET opens_block = 1 - opens_block", "served-opens"},
         {"UPDATE selection SET kept = 0 WHERE kept IS NULL", "served-kept"},
         {"UPDATE request SET prompt_tokens = 16 WHERE id & 0xFF = 3", "blob-range"},
+        {"UPDATE run_meta SET value = json_set(value, '$.host_kv_bytes', 10) WHERE key = 'serving'; UPDATE request SET"
+         " host_bytes = 11 WHERE id & 0xFF = 3",
+         "request-budget"},
+        {"UPDATE request_span SET state = 'decode' WHERE state = 'prefill'", "span-state"},
+        {"UPDATE request_span SET state = 'prefill' WHERE state = 'decode'", "span-state"},
+        {"UPDATE iteration SET surprises = 1000000", "iteration-surprises"},
+        {"DELETE FROM row_event WHERE kind = 'resumed'", "event-paused"},
     };
     std::filesystem::remove(file);
     synthetic::recordServing(file, 12, true, RunStatus::Finished, true);

@@ -1,6 +1,8 @@
 // The verdict on two runs: against series whose shift and noise are known.
+#include "profiler/check/check.h"
 #include "profiler/compare/compare.h"
 #include "profiler/record/recorder.h"
+#include "tests/profiler/sql_rows.h"
 #include "tests/profiler/synthetic_run.h"
 #include "tests/profiler/temporary_folder.h"
 
@@ -340,6 +342,62 @@ TEST(Compare, ObstaclesAreNamedAndSomeMayBeIgnored) {
     EXPECT_THAT(findObstacles(side, std::span(&a, 1)).front().what, HasSubstr("repeats of one side"));
     const RunSample shorter = sampleOf(1, 19);
     EXPECT_THROW(compareOne(shorter, shorter), Error);
+}
+
+TEST(Compare, BrokenRowsLeaveOutTheNumbersConcerned) {
+    const test::Folder folder;
+    const std::string good = (folder / "good.kvtrace").string(), bad = (folder / "bad.kvtrace").string();
+    for (const std::string& file : {good, bad}) synthetic::recordFile(file, {.decodeSteps = 60});
+    test::sql(bad,
+              "UPDATE selection SET kept = 3 * selected WHERE (id >> 30) & 0x1FFFFFF = 9;"
+              "UPDATE step SET tokens = -5 WHERE id & 0x1FFFFFF = 7",
+              SQLITE_OPEN_READWRITE);
+    const auto sampleFrom = [](const std::string& file) {
+        const TraceReader reader(file);
+        RunSample sample = loadRunSample(reader, 1);
+        refuseBroken(sample, checkRun(reader, 1, counting()));
+        return sample;
+    };
+    const RunSample a = sampleFrom(good), b = sampleFrom(bad);
+    EXPECT_EQ(a.brokenRules, "");
+    EXPECT_GT(a.summary.localityMean, 0);
+    const Comparison c = compareOne(a, b);
+    for (const Quantity& quantity : c.quantities) {
+        const std::string name = quantity.name;
+        const bool concerned = name == "locality_mean" || name.starts_with("tokens_per_s");
+        EXPECT_EQ(std::isnan(quantity.b), concerned) << name;
+        EXPECT_FALSE(std::isnan(quantity.a)) << name;
+    }
+    EXPECT_THAT(c.notes, Contains(AllOf(HasSubstr("rows of run 1 of B break rules"), HasSubstr("(kept)"))));
+}
+
+// What another engine does not say is neither 0 nor another number.
+TEST(Compare, ObstaclesKnowWhatATraceDoesNotSay) {
+    RunSample known = sampleOf(1, 100);
+    known.run.queryHeads = 8, known.run.kvHeads = 2, known.run.headDim = 64, known.run.device = "a GPU";
+    const auto found = [&](const std::function<void(RunSample&)>& change) {
+        RunSample other = known;
+        change(other);
+        std::string text;
+        for (const Obstacle& o : obstaclesOf(known, other)) text += o.what + (o.mayBeIgnored ? "; " : "! ");
+        return text;
+    };
+    EXPECT_EQ(found([](RunSample&) {}), "");
+    EXPECT_EQ(found([](RunSample& s) { s.run.queryHeads = 0; }),
+              "model shape 4 layers, 8 query and 2 KV heads of 64 against 4 layers, 2 KV heads of 64, the number of"
+              " query heads not known; ");
+    EXPECT_EQ(found([](RunSample& s) { s.run.headDim = 0; }),
+              "model shape 4 layers, 8 query and 2 KV heads of 64 against 4 layers, 2 KV heads, their size not known, 8"
+              " query heads; ");
+    EXPECT_THAT(found([](RunSample& s) { s.run.queryHeads = 0, s.run.headDim = 32; }),
+                testing::EndsWith("not known! "));
+    EXPECT_EQ(found([](RunSample& s) { s.run.device = ""; }), "device a GPU against not known; ");
+    // A run that knows no link times has none that are measured or modelled.
+    EXPECT_EQ(found([](RunSample& s) { s.run.timing = Timing::Measured; }), "link times modelled against measured! ");
+    EXPECT_EQ(found([](RunSample& s) {
+                  s.run.timing = Timing::Measured, s.run.knows = s.run.knows.without(Known::TransferTimes);
+              }),
+              "");
 }
 
 TEST(Compare, SamplesAreWhatTheTraceHolds) {

@@ -590,5 +590,22 @@ TEST_F(ReportTables, LeavesOutWhatBrokenRulesMakeWorthless) {
     EXPECT_EQ(refused.table("exposure")->rows.size(), 0u) << "no table of times that cannot be";
 }
 
+TEST_F(ReportTables, CountsNoTokensWhereTheirRowsBreakRules) {
+    const auto intervals = [](const Report& report) {
+        std::string names;
+        for (const auto& row : report.table("intervals")->rows) names += display(row[1]) + "; ";
+        return names;
+    };
+    EXPECT_NE(intervals(makeReport({file})).find("Tokens per second; "), std::string::npos);
+    test::sql(file, "UPDATE step SET tokens = -5 WHERE id & 0x1FFFFFF = 7", SQLITE_OPEN_READWRITE);
+    const Report refused = makeReport({file});
+    for (const char* quantity : {"Tokens decoded", "Prompt tokens"}) {
+        const auto* row = refused.table("key_numbers")->find("quantity", quantity);
+        ASSERT_NE(row, nullptr) << quantity;
+        EXPECT_EQ(display((*row)[1]), "not known") << quantity;
+    }
+    EXPECT_EQ(intervals(refused).find("Tokens per second; "), std::string::npos);
+}
+
 } // namespace KVSCOPE_TEST_FILE
 } // namespace kvscope::reports
