@@ -159,6 +159,7 @@ private:
         }
         const auto count = std::int64_t(items.size());
         for (std::int64_t i = 0; i < count; ++i) {
+            budget_.step(); // the body may be empty
             Scope inner;
             inner.outer = &scope;
             bind(node.names, items[std::size_t(i)], inner);

@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/json_reading.h"
 #include "core/model/safetensors.h"
+#include "core/model/tokenizer/from.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -26,6 +27,21 @@ std::string templateOf(const nlohmann::json& value) {
             if (member(entry, "name") == "default" && member(entry, "template").is_string())
                 return member(entry, "template").get<std::string>();
     return {};
+}
+
+/// Reads tokenizer.model. What tokenizer_config.json says about BOS and EOS comes before what the file's kind means. A
+/// token that it asks for and does not name, or that the file does not have, is the file's own.
+Tokenizer tokenizerOfModel(const fs::path& path, const SpecialTokenRules& rules) {
+    TokenizerArrays arrays = tokenizing::readSentencePiece(textOfFile(path), path.string());
+    const auto apply = [&](std::optional<bool> adds, const std::string& token, std::optional<bool>& add,
+                           std::optional<std::int32_t>& id) {
+        if (adds) add = adds;
+        for (std::size_t i = 0; i < arrays.tokens.size(); ++i)
+            if (!token.empty() && arrays.tokens[i] == token) id = std::int32_t(i);
+    };
+    apply(rules.addBos, rules.bosToken, arrays.addBos, arrays.bosId);
+    apply(rules.addEos, rules.eosToken, arrays.addEos, arrays.eosId);
+    return Tokenizer::fromArrays(std::move(arrays), path.string());
 }
 
 /// The names of a list of templates.
@@ -78,7 +94,7 @@ TextFiles readTextFiles(const fs::path& folder) {
                     "download the checkpoint again, with all its files");
     const fs::path path = folder / (json ? "tokenizer.json" : "tokenizer.model");
     TextFiles files{json ? Tokenizer(textOfFile(path), path.string(), config.rules)
-                         : Tokenizer::fromSentencePiece(textOfFile(path), path.string()),
+                         : tokenizerOfModel(path, config.rules),
                     nullptr,
                     {}};
     std::string origin = (folder / "tokenizer_config.json").string(), text = config.chatTemplate;

@@ -173,6 +173,9 @@ std::string escaped(std::string_view raw) {
         if (noCharacter) { // U+FFFE and U+FFFF
             out += ' ';
             i += 2;
+        } else if (byte == 0xc2 && static_cast<unsigned char>(valid[i + 1]) < 0xa0) { // C1: U+0080 to U+009F
+            out += ' ';
+            ++i;
         } else if (c == '&')
             out += "&amp;";
         else if (c == '<')

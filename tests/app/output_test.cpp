@@ -3,12 +3,14 @@
 #include "tests/app/cli_fixture.h"
 #include "tests/support/places.h"
 
+#include <chrono>
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <pty.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <system_error>
+#include <thread>
 
 namespace kvscope {
 namespace KVSCOPE_TEST_FILE {
@@ -172,6 +174,22 @@ TEST_F(OutputCli, SignalsEndARunAsCtrlCDoes) {
         EXPECT_EQ(info.at("status"), "stopped") << number;
         for (const char* companion : {"-wal", "-shm", "-lock"})
             EXPECT_FALSE(std::filesystem::exists(file + companion)) << companion;
+    }
+}
+
+// As under a launcher that passes on what the terminal has sent to its child, too.
+TEST_F(OutputCli, ASignalThatComesTwiceAtOnceEndsARunInOrder) {
+    for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
+        const std::string file = path(fmt::format("twice{}.kvtrace", number));
+        test::Process run({test::kCommandLine, "run", "--prompt", "one two three", "--ignore-eos", "--max-new-tokens",
+                           "14000", "--trace", file});
+        ASSERT_TRUE(run.waitForOutput(" ")) << number;
+        run.signal(number);
+        std::this_thread::sleep_for(std::chrono::milliseconds(1)); // two pending signals of a kind are one
+        run.signal(number);
+        EXPECT_EQ(run.wait().status, 128 + number);
+        EXPECT_EQ(jsonOf({"info", file}).at("runs").at(0).at("status"), "stopped") << number;
+        EXPECT_FALSE(std::filesystem::exists(file + "-lock")) << number;
     }
 }
 

@@ -7,6 +7,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <fmt/format.h>
 #include <fstream>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -153,6 +154,15 @@ TEST(ChatTemplate, WorkOnLongTextsAndListsIsWithinTheBudget) {
               "");
 }
 
+/// Rounds of a loop count by themselves: its body may be empty.
+TEST(ChatTemplate, LoopsWithoutABodyAreWithinTheBudget) {
+    for (const char* text : {"{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
+                             "{% set n = range(99999) %}{% for i in n %}{% for j in n %}{% endfor %}{% endfor %}"}) {
+        SCOPED_TRACE(text);
+        EXPECT_NE(refusalOf(text).find("it takes too many steps"), std::string::npos) << refusalOf(text);
+    }
+}
+
 /// A text that would become far larger, or a list of its characters, is refused before it is made.
 TEST(ChatTemplate, TextsAndTheirCharactersAreCountedBeforeTheyAreMade) {
     for (const char* use : {"'a'.replace('', 'b' * 1000000).replace('', 'c' * 1000000)",
@@ -244,6 +254,23 @@ TEST_F(ModelFolder, FallsBackToSentencePiece) {
     fs::copy_file(test::source("tests/golden/tokenizers/spm-bpe.model"), folder / "tokenizer.model");
     const Tokenizer tokenizer = std::move(readTextFiles(folder).tokenizer);
     EXPECT_EQ(tokenizer.decode(tokenizer.encode("memory cache")), "memory cache");
+}
+
+// The ids are those of transformers 5.17 (AutoTokenizer of the same folder, its class LlamaTokenizer).
+TEST_F(ModelFolder, ASentencePieceModelObeysTheFlagsOfTokenizerConfig) {
+    fs::remove(folder / "tokenizer.json");
+    fs::copy_file(test::source("tests/golden/tokenizers/spm-unigram.model"), folder / "tokenizer.model");
+    const std::vector<std::int32_t> text{261, 270, 306};
+    for (const bool bos : {false, true})
+        for (const bool eos : {false, true}) {
+            write("tokenizer_config.json", fmt::format(R"({{"add_bos_token": {}, "add_eos_token": {}}})", bos, eos));
+            std::vector<std::int32_t> expected = text;
+            if (bos) expected.insert(expected.begin(), 1);
+            if (eos) expected.push_back(2);
+            EXPECT_EQ(readTextFiles(folder).tokenizer.encode("a b"), expected) << bos << eos;
+        }
+    write("tokenizer_config.json", R"({"add_bos_token": true, "bos_token": "</s>"})");
+    EXPECT_EQ(readTextFiles(folder).tokenizer.encode("a b"), (std::vector<std::int32_t>{2, 261, 270, 306}));
 }
 
 } // namespace KVSCOPE_TEST_FILE

@@ -509,6 +509,7 @@ TEST(ReportCsv, QuotesWhatNeedsIt) {
 
 TEST(ReportHtml, TextHoldsNoCharacterThatXmlForbids) {
     EXPECT_EQ(escaped("a\x01z\x1b\x7f \xef\xbf\xbe|\xef\xbf\xbf|\xef\xbf\xbd"), "a z    | |\xef\xbf\xbd");
+    EXPECT_EQ(escaped("a\xc2\x80z\xc2\x9b[2J\xc2\x9f|\xc2\xa0"), "a z [2J |\xc2\xa0");
     EXPECT_EQ(escaped("<b> & \"c\"\n"), "&lt;b&gt; &amp; &quot;c&quot;&#10;");
 }
 

@@ -437,7 +437,7 @@ public:
         } else if (suffix == QLatin1String("svg")) {
             SvgFile svg(size, 96, tr("Divergence"), {});
             done = paint(svg.device()) && saveBytes(svg.document(), path);
-        } else if (suffix == QLatin1String("pdf")) {
+        } else if (suffix == QLatin1String("pdf") && hasMemoryForPdf()) {
             QBuffer document;
             document.open(QIODevice::WriteOnly);
             {
