@@ -413,3 +413,17 @@ for i in range(1_000_000):
         with kvscope.record(path, overwrite=False) as rec, run_of(rec) as run, run.step() as step:  # it takes another run
             step.select(0, IDS, position=[100, 200])
         assert kvscope.open(path).columns("runs")["run"] == [1, 2]
+
+
+def test_index_arrays_without_a_query_behind_the_prompt_are_refused_and_leave_the_file(tmp_path):
+    path = tmp_path / "reply.kvtrace"
+    array = np.array([[[0, -1]], [[1, 0]], [[2, 1]], [[3, 0]]], dtype=np.int32)
+    kvscope.from_indexer_topk(array, path, prompt_tokens=3, block_size=1)
+    before = path.read_bytes()
+    with pytest.raises(ValueError, match="all queries stand inside the prompt .*position 3, prompt_tokens is 4"):
+        kvscope.from_indexer_topk(array, path, prompt_tokens=4, block_size=1)
+    with pytest.raises(ValueError, match="all queries stand inside the prompt .*position 3, prompt_tokens is 4, 9"):
+        kvscope.from_indexer_topk([array, array[:2]], path, prompt_tokens=[4, 9], block_size=1)
+    assert path.read_bytes() == before
+    kvscope.from_indexer_topk([array, array], path, prompt_tokens=[4, 2], block_size=1)
+    assert kvscope.open(path).columns("selections")["blocks"] == [[1, 2], [0, 3]]
