@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import doctest
 import gc
 import importlib
+import io
 import multiprocessing
 import os
 import random
@@ -427,3 +429,23 @@ def test_index_arrays_without_a_query_behind_the_prompt_are_refused_and_leave_th
     assert path.read_bytes() == before
     kvscope.from_indexer_topk([array, array], path, prompt_tokens=[4, 2], block_size=1)
     assert kvscope.open(path).columns("selections")["blocks"] == [[1, 2], [0, 3]]
+
+
+@pytest.mark.parametrize("engine", ["sglang", "vllm"])
+def test_replies_of_servers_are_recorded_without_torch(tmp_path, engine):
+    path = str(tmp_path / "reply.kvtrace")
+    array = np.array([[[0, -1]], [[1, 0]], [[2, 1]], [[3, 0]], [[4, 2]]], dtype=np.int32)
+    file = io.BytesIO()
+    np.save(file, array)
+    encoded = base64.b64encode(array.tobytes() if engine == "sglang" else file.getvalue()).decode()
+
+    def reply(prompt, generated):
+        if engine == "sglang":  # bare numbers, whose shape follows from the counts
+            return {"meta_info": {"indexer_topk": encoded, "prompt_tokens": prompt, "completion_tokens": generated}}
+        return {"choices": [{"indexer_topk": encoded}], "usage": {"prompt_tokens": prompt}}
+
+    kvscope.from_reply(reply(3, 3), path, topk=2, block_size=1)
+    assert kvscope.open(path).columns("selections")["blocks"] == [[0, 3], [2, 4]]
+    check(path)
+    with pytest.raises(ValueError, match="all queries stand inside the prompt .*position 4, prompt_tokens is 5"):  # one token was generated
+        kvscope.from_reply(reply(5, 1), path, topk=2, block_size=1)
