@@ -35,7 +35,8 @@ def from_indexer_topk(arrays: Any, path: str | os.PathLike[str], *, prompt_token
     tokens: all token ids of each sequence, prompt first; None records none.
     layers, layer_numbers: layers of the model, and which of them each indexer layer of the array is; None: they are the model's.
     token_bytes: of a token in the cache, keys and values. The trace knows nothing of hits, transfers and times.
-    Raises ValueError for arrays of another shape, and for numbers that are no positions.
+    Raises ValueError for arrays of another shape, for numbers that are no positions, and where no query stands behind its prompt; a file
+        at path stays as it was then.
 
     >>> import kvscope, numpy
     >>> array = numpy.array([[[0, -1]], [[1, 0]], [[2, 1]], [[3, 0]]])  # 4 queries, 1 indexer layer, topk 2
@@ -57,6 +58,12 @@ def from_indexer_topk(arrays: Any, path: str | os.PathLike[str], *, prompt_token
         raise ValueError(f"there are {len(numbers)} layer_numbers for {shapes[0][1]} indexer layers")
     count = layers if layers is not None else max(numbers) + 1
     steps = max(first_position + shape[0] - prompt for shape, prompt in zip(shapes, prompts))
+    if steps <= 0:
+        last = first_position + max(shape[0] for shape in shapes) - 1
+        raise ValueError(
+            f"all queries stand inside the prompt (the last at position {last}, prompt_tokens is {', '.join(map(str, prompts))}), and only those "
+            "behind it are recorded; generate two tokens or more, or give a smaller prompt_tokens to record queries as decode steps"
+        )
     with Recorder(path, overwrite=overwrite) as recorder:
         with recorder.run(
             method=method, model=model, name=name, block_size=block_size, layers=count, sequences=len(sequences), knows=("selections",),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import doctest
 import gc
 import importlib
+import io
 import multiprocessing
 import os
 import random
@@ -413,3 +415,37 @@ for i in range(1_000_000):
         with kvscope.record(path, overwrite=False) as rec, run_of(rec) as run, run.step() as step:  # it takes another run
             step.select(0, IDS, position=[100, 200])
         assert kvscope.open(path).columns("runs")["run"] == [1, 2]
+
+
+def test_index_arrays_without_a_query_behind_the_prompt_are_refused_and_leave_the_file(tmp_path):
+    path = tmp_path / "reply.kvtrace"
+    array = np.array([[[0, -1]], [[1, 0]], [[2, 1]], [[3, 0]]], dtype=np.int32)
+    kvscope.from_indexer_topk(array, path, prompt_tokens=3, block_size=1)
+    before = path.read_bytes()
+    with pytest.raises(ValueError, match="all queries stand inside the prompt .*position 3, prompt_tokens is 4"):
+        kvscope.from_indexer_topk(array, path, prompt_tokens=4, block_size=1)
+    with pytest.raises(ValueError, match="all queries stand inside the prompt .*position 3, prompt_tokens is 4, 9"):
+        kvscope.from_indexer_topk([array, array[:2]], path, prompt_tokens=[4, 9], block_size=1)
+    assert path.read_bytes() == before
+    kvscope.from_indexer_topk([array, array], path, prompt_tokens=[4, 2], block_size=1)
+    assert kvscope.open(path).columns("selections")["blocks"] == [[1, 2], [0, 3]]
+
+
+@pytest.mark.parametrize("engine", ["sglang", "vllm"])
+def test_replies_of_servers_are_recorded_without_torch(tmp_path, engine):
+    path = str(tmp_path / "reply.kvtrace")
+    array = np.array([[[0, -1]], [[1, 0]], [[2, 1]], [[3, 0]], [[4, 2]]], dtype=np.int32)
+    file = io.BytesIO()
+    np.save(file, array)
+    encoded = base64.b64encode(array.tobytes() if engine == "sglang" else file.getvalue()).decode()
+
+    def reply(prompt, generated):
+        if engine == "sglang":  # bare numbers, whose shape follows from the counts
+            return {"meta_info": {"indexer_topk": encoded, "prompt_tokens": prompt, "completion_tokens": generated}}
+        return {"choices": [{"indexer_topk": encoded}], "usage": {"prompt_tokens": prompt}}
+
+    kvscope.from_reply(reply(3, 3), path, topk=2, block_size=1)
+    assert kvscope.open(path).columns("selections")["blocks"] == [[0, 3], [2, 4]]
+    check(path)
+    with pytest.raises(ValueError, match="all queries stand inside the prompt .*position 4, prompt_tokens is 5"):  # one token was generated
+        kvscope.from_reply(reply(5, 1), path, topk=2, block_size=1)
