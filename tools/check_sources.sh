@@ -39,7 +39,8 @@ base() {
 changed() {
     local base
     if [ "$scope" = changed ] && base=$(base) && [ -n "$base" ]; then
-        grep -Fxf <(git diff --name-only --diff-filter=d "$base"; git ls-files --others --exclude-standard)
+        # Status 1 of grep says that no file differs.
+        grep -Fxf <(git diff --name-only --diff-filter=d "$base"; git ls-files --others --exclude-standard) || [ $? -eq 1 ]
     else
         cat
     fi
