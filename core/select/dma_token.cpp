@@ -102,7 +102,7 @@ MethodEntry dmaTokenMethod() {
         const std::int64_t budget = s.atMost(use.values.integer("budget_tokens"));
         std::vector<MemoryNeed> needs;
         if (s.gpu)
-            needs = select::keptTokens(s, budget, 8);
+            needs = select::retainedTokens(s, budget, 8);
         else // the CPU backend ranks all tokens anew in every step
             needs.push_back(select::chosenTokens(s, budget, s.tokens));
         if (!s.gpu) // a GPU session keeps the scores itself wherever the model has an eviction head

@@ -39,7 +39,7 @@ public:
 
 private:
     struct Head {
-        Numbered<std::int32_t> tokens; // kept, ascending
+        Numbered<std::int32_t> tokens; // retained, ascending
         Numbered<double> mass;         // attention that each token has received from all query heads of the group
         int heavy = 0, recent = 0;
     };
@@ -147,7 +147,7 @@ void H2o::choose(std::span<HeadStep> heads) {
     }
 }
 
-/// Adds the attention that this step's queries gave to each kept token, and then evicts one token.
+/// Adds the attention that this step's queries gave to each retained token, and then evicts one token.
 void H2o::accumulate(HeadStep& item) {
     Head& head = of(item.layer, item.sequence, item.kvHead);
     item.windowScores.resize(item.tokens.size());
@@ -227,7 +227,7 @@ MethodEntry h2oMethod() {
     entry.memory = [](const MethodUse& use, ContextLength length) -> std::vector<MemoryNeed> {
         const select::Sizes s(use, length);
         std::vector<MemoryNeed> needs =
-            select::keptTokens(s, s.atMost(attendedTokens(use.values, length.prompt)), s.gpu ? 16 : 12);
+            select::retainedTokens(s, s.atMost(attendedTokens(use.values, length.prompt)), s.gpu ? 16 : 12);
         if (!s.gpu) // what every token of the prompt being read receives from each query head
             needs.push_back(select::scratchOf("prompt_mass", "the prompt's attention", Lifetime::Prompt, Per::One,
                                               std::int64_t(use.config.queryHeads) * length.prompt * 8));

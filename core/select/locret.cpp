@@ -37,7 +37,7 @@ public:
 
 private:
     struct Head {
-        Numbered<std::int32_t> tokens; // kept, ascending
+        Numbered<std::int32_t> tokens; // retained, ascending
         Numbered<float> scores;        // of each
     };
     Head& of(LayerId layer, RowId sequence, KvHeadId kvHead) { return heads_[headAt_.offset(sequence, layer, kvHead)]; }
@@ -52,7 +52,7 @@ private:
     const HeadExtents headAt_;
     std::vector<Head> heads_;
     Numbered<float> rows_, hidden_, scores_; // [n, inputs], [n, width], [n, kvHeads]
-    // [KV head] The tokens that were kept of the chunks before the present one, packed into blocks.
+    // [KV head] The tokens that were retained of the chunks before the present one, packed into blocks.
     Numbered<std::vector<KvBlockView>> views_;
     std::vector<AlignedBuffer<float>> gathered_;
 };
@@ -90,7 +90,7 @@ void Locret::evict(Head& head, int recent) const {
     head.scores.resize(kept.size());
 }
 
-/// Every prompt token attends to its own chunk and to the tokens that were kept of the chunks before.
+/// Every prompt token attends to its own chunk and to the tokens that were retained of the chunks before.
 void Locret::attendPrompt(const PromptPiece& piece) {
     for (int begin = piece.first; begin < piece.first + piece.n;) {
         const int end = std::min(piece.first + piece.n, (begin / chunk_ + 1) * chunk_);
@@ -274,16 +274,17 @@ MethodEntry locretMethod() {
     entry.memory = [](const MethodUse& use, ContextLength length) -> std::vector<MemoryNeed> {
         const select::Sizes s(use, length);
         const std::int64_t budget = s.atMost(use.values.integer("budget_tokens"));
-        if (s.gpu) return select::keptTokens(s, budget, 8);
+        if (s.gpu) return select::retainedTokens(s, budget, 8);
         // All tokens of a chunk are kept until the chunk is read, and the tokens kept of earlier chunks lie packed
         // beside it.
         const std::int64_t listed =
             s.atMost(std::int64_t(use.values.integer("budget_tokens")) + use.values.integer("prefill_chunk"));
         const std::int64_t packed = s.blocksOf(listed) * (s.format.blockBytes() + std::int64_t(sizeof(KvBlockView)));
-        std::vector<MemoryNeed> needs{select::indexOf("kept_tokens", "lists of kept tokens", Per::KvHead, listed * 8),
-                                      select::chosenTokens(s, budget, budget),
-                                      select::scratchOf("packed_prompt", "kept tokens of the prompt", Lifetime::Session,
-                                                        Per::One, use.config.kvHeads * packed)};
+        std::vector<MemoryNeed> needs{
+            select::indexOf("retained_tokens", "lists of retained tokens", Per::KvHead, listed * 8),
+            select::chosenTokens(s, budget, budget),
+            select::scratchOf("packed_prompt", "retained tokens of the prompt", Lifetime::Session, Per::One,
+                              use.config.kvHeads * packed)};
         if (use.model == nullptr) return needs;
         if (const auto heads = select::findRetainingHeads(*use.model)) {
             const std::int64_t rows = std::min({length.prompt, kScoredTogether, use.values.integer("prefill_chunk")});

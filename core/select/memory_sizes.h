@@ -63,14 +63,15 @@ inline MemoryNeed chosenTokens(const Sizes& s, std::int64_t count, std::int64_t 
 /// Memory of a method that keeps `count` tokens of each KV head and forgets the others: what it knows of each
 /// (listBytes), and on a GPU their keys and values. On the CPU the method reads keys and values where every block is
 /// stored.
-inline std::vector<MemoryNeed> keptTokens(const Sizes& s, std::int64_t count, std::int64_t listBytes) {
+inline std::vector<MemoryNeed> retainedTokens(const Sizes& s, std::int64_t count, std::int64_t listBytes) {
     // of a KV head on a GPU: the number of tokens, a free place, whether a step attended
     constexpr std::int64_t kHead = 4 + 4 + 1;
     std::int64_t bytes = count * listBytes;
     if (s.gpu) bytes += kHead + (s.biased ? s.blocksOf(count) * s.format.blockTokens * 4 : 0);
-    std::vector<MemoryNeed> needs{asLongest(s, indexOf("kept_tokens", "lists of kept tokens", Per::KvHead, bytes))};
+    std::vector<MemoryNeed> needs{
+        asLongest(s, indexOf("retained_tokens", "lists of retained tokens", Per::KvHead, bytes))};
     if (s.gpu)
-        needs.push_back(asLongest(s, kvOf("kept_kv", "kept tokens", MemoryTier::Device, s.kvBytes(count))));
+        needs.push_back(asLongest(s, kvOf("retained_kv", "retained tokens", MemoryTier::Device, s.kvBytes(count))));
     else
         needs.push_back(chosenTokens(s, count, count));
     return needs;

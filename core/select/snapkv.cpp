@@ -47,7 +47,7 @@ public:
 
 private:
     struct Head {
-        Numbered<std::int32_t> tokens; // kept, ascending
+        Numbered<std::int32_t> tokens; // retained, ascending
         Numbered<float> scores;        // votes; NaN for the window and what was generated
         std::int32_t firstRecent = 0;
     };
@@ -193,7 +193,7 @@ MethodEntry snapKvMethod() {
     entry.memory = [](const MethodUse& use, ContextLength length) -> std::vector<MemoryNeed> {
         const select::Sizes s(use, length);
         const std::int64_t kept = s.atMost(std::int64_t(use.values.integer("capacity_tokens")) + length.added);
-        std::vector<MemoryNeed> needs = select::keptTokens(s, kept, 8);
+        std::vector<MemoryNeed> needs = select::retainedTokens(s, kept, 8);
         if (!s.gpu)
             needs.push_back(
                 select::scratchOf("window_queries", "the observation window", Lifetime::Prompt, Per::One,

@@ -427,7 +427,7 @@ TEST(H2O, KeepsRecentTokensAndTheHeaviestOfTheOthers) {
     const int heavy = 25, recent = 12;
     const MethodRun run("h2o", {{"heavy_tokens", "25"}, {"recent_tokens", "12"}, {"block_size", "16"}}, {230, 60, 13});
     for (int g = 0; g < MethodRun::kKvHeads; ++g) {
-        std::map<std::int32_t, double> mass; // of the kept tokens
+        std::map<std::int32_t, double> mass; // of the retained tokens
         for (int t = 0; t < run.promptTokens(); ++t)
             for (int h = g * kGroup; h < (g + 1) * kGroup; ++h) {
                 const auto p = probabilities(run, t, h, upTo(t + 1));

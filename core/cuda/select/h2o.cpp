@@ -1,7 +1,7 @@
 // H2O on the GPU (core/select/h2o.cpp). The attention that tokens receive is added up in a separate pass over the keys,
 // which uses the log-sum-exps of the attention.
 #include "core/cuda/device_copy.h"
-#include "core/cuda/select/keeping_selector.h"
+#include "core/cuda/select/retained_tokens_selector.h"
 #include "kernels/cuda/methods/token_mass.h"
 
 #include <algorithm>
@@ -9,10 +9,10 @@
 namespace kvscope {
 namespace {
 
-class H2o final : public KeepingSelector {
+class H2o final : public RetainedTokensSelector {
 public:
     H2o(const ParameterValues& values, const DeviceSelectorContext& context)
-        : KeepingSelector(context, mostKept(values, context), true) {
+        : RetainedTokensSelector(context, mostRetained(values, context), true) {
         for (const int tokens : context.promptTokens) {
             heavyHost_.push_back(heavyOf(values, tokens));
             recentHost_.push_back(recentOf(values, tokens));
@@ -20,14 +20,14 @@ public:
     }
 
     void plan(DeviceArena& arena) override {
-        KeepingSelector::plan(arena);
+        RetainedTokensSelector::plan(arena);
         const int rows = context_.rows();
         arena.plan(logSums_, {rows, context_.shape.queryHeads}, "activations");
         arena.plan(heavy_, rows, "session state");
         arena.plan(recent_, rows, "session state");
     }
     void begin() override {
-        KeepingSelector::begin();
+        RetainedTokensSelector::begin();
         const auto upload = [](std::int32_t* to, const std::vector<std::int32_t>& from) {
             cuda::check(cudaMemcpy(to, from.data(), from.size() * sizeof(std::int32_t), cudaMemcpyHostToDevice),
                         "preparing the session");
@@ -39,7 +39,7 @@ public:
     void promptDone(LayerId layer, RowId sequence, int tokens, const __nv_bfloat16* blocks,
                     std::int64_t headStride) override;
     bool attend(const DeviceStep& step, cuda::DecodeAttentionArgs& args) override {
-        KeepingSelector::attend(step, args);
+        RetainedTokensSelector::attend(step, args);
         args.logSums = logSums_;
         return false;
     }
@@ -55,7 +55,7 @@ private:
     static int recentOf(const ParameterValues& values, int tokens) {
         return share(values.integer("recent_tokens"), values.number("recent_ratio"), tokens);
     }
-    static int mostKept(const ParameterValues& values, const DeviceSelectorContext& context) {
+    static int mostRetained(const ParameterValues& values, const DeviceSelectorContext& context) {
         int most = 1;
         for (const RowId s : context.maxTokens.ids()) {
             const int prompt = context.promptTokens[s];
@@ -102,7 +102,7 @@ void H2o::promptDone(LayerId layer, RowId sequence, int tokens, const __nv_bfloa
     const int heavy = heavyHost_[sequence], recent = recentHost_[sequence];
     const Prompt prompt{layer, sequence, blocks, headStride};
     if (tokens <= heavy + recent) {
-        keep(prompt, nullptr, false, 0, tokens);
+        retain(prompt, nullptr, false, 0, tokens);
     } else {
         cuda::PoolArgs pool; // windows of one token: only converts the mass to float
         pool.lists = context_.shape.kvHeads;
@@ -112,14 +112,14 @@ void H2o::promptDone(LayerId layer, RowId sequence, int tokens, const __nv_bfloa
         pool.scores = promptScores_;
         pool.scoreStride = mostTokens_;
         cuda::poolMass(context_.launch, pool);
-        keepFromPrompt(tokens - recent, heavy);
-        keep(prompt, &chosen_, false, tokens - recent, tokens);
+        retainFromPrompt(tokens - recent, heavy);
+        retain(prompt, &chosen_, false, tokens - recent, tokens);
     }
     clearMass(); // a filled context, which may come next, has no mass
 }
 
 void H2o::after(const DeviceStep& step) {
-    const cuda::KeptTokens& tokens = kept(step.layer);
+    const cuda::RetainedTokens& tokens = retained(step.layer);
     cuda::TokenMassArgs args;
     args.shape = context_.shape;
     args.rows = context_.rows();
@@ -144,7 +144,7 @@ void H2o::after(const DeviceStep& step) {
     evict.active = step.active;
     evict.heavy = heavy_;
     evict.recent = recent_;
-    evict.kept = tokens;
+    evict.retained = tokens;
     cuda::evictLeastMass(context_.launch, evict);
 }
 

@@ -2,7 +2,7 @@
 // tokens of the present chunk lie packed in blocks like one short prompt, so that the attention kernel for prompts
 // attends to both.
 #include "base/error.h"
-#include "core/cuda/select/keeping_selector.h"
+#include "core/cuda/select/retained_tokens_selector.h"
 #include "core/select/retaining_heads.h"
 #include "kernels/cuda/choice/token_choice.h"
 #include "kernels/cuda/methods/retaining.h"
@@ -20,10 +20,10 @@ select::RetainingHeads weightsOf(const Model* model) {
                 "make them with kvscope-cli calibrate");
 }
 
-class Locret final : public KeepingSelector {
+class Locret final : public RetainedTokensSelector {
 public:
     Locret(const ParameterValues& values, const DeviceSelectorContext& context)
-        : KeepingSelector(context, budgetOf(values, context), false), weights_(weightsOf(context.model)),
+        : RetainedTokensSelector(context, budgetOf(values, context), false), weights_(weightsOf(context.model)),
           chunk_(values.integer("prefill_chunk")), budget_(values.integer("budget_tokens")),
           stabilizers_(values.integer("stabilizers")), local_(values.integer("local_len")),
           listed_(std::min(mostTokens_, budget_ + std::min(chunk_, mostTokens_))),
@@ -53,7 +53,7 @@ private:
                         *std::max_element(context.maxTokens.begin(), context.maxTokens.end()));
     }
     std::int32_t firstRecent(RowId, std::int32_t newest) const override { return newest - local_ + 1; }
-    void comes(cuda::KeepTokenArgs& args) const override {
+    void comes(cuda::RetainTokenArgs& args) const override {
         args.newScores = stepScores_;
         args.stays = local_;
     }
@@ -85,7 +85,7 @@ private:
 };
 
 void Locret::plan(DeviceArena& arena) {
-    KeepingSelector::plan(arena);
+    RetainedTokensSelector::plan(arena);
     const int kvHeads = context_.shape.kvHeads, rows = context_.rows();
     const Elements lists(kvHeads, listed_), blocks(kvHeads, listedBlocks_);
     arena.plan(in_, weights_.in.size(), "retaining heads");
@@ -105,7 +105,7 @@ void Locret::plan(DeviceArena& arena) {
 }
 
 void Locret::begin() {
-    KeepingSelector::begin();
+    RetainedTokensSelector::begin();
     const auto upload = [](float* to, const std::vector<float>& from) {
         cuda::check(cudaMemcpy(to, from.data(), from.size() * sizeof(float), cudaMemcpyHostToDevice),
                     "preparing the session");
@@ -187,11 +187,11 @@ void Locret::promptDone(LayerId layer, RowId sequence, int tokens, const __nv_bf
     if (!context_.layers[layer].ownTier) return;
     const Prompt prompt{layer, sequence, blocks, headStride};
     if (listCount_ == 0) { // a filled context: no prompt was read, so no token has a score
-        keep(prompt, nullptr, false, std::max(0, tokens - capacity_), tokens);
+        retain(prompt, nullptr, false, std::max(0, tokens - capacity_), tokens);
         return;
     }
     evict();
-    keep(prompt, &list_, true, 0, 0);
+    retain(prompt, &list_, true, 0, 0);
     listCount_ = 0;
 }
 

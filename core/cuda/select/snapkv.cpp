@@ -1,7 +1,7 @@
 // SnapKV on the GPU (core/select/snapkv.cpp). The queries of the observation window are kept until the whole prompt has
 // been read; then they vote for tokens, with the log-sum-exps of the prompt's attention.
 #include "core/cuda/device_copy.h"
-#include "core/cuda/select/keeping_selector.h"
+#include "core/cuda/select/retained_tokens_selector.h"
 #include "kernels/cuda/methods/token_mass.h"
 
 #include <algorithm>
@@ -9,16 +9,16 @@
 namespace kvscope {
 namespace {
 
-class SnapKv final : public KeepingSelector {
+class SnapKv final : public RetainedTokensSelector {
 public:
     SnapKv(const ParameterValues& values, const DeviceSelectorContext& context)
-        : KeepingSelector(context, mostKept(values, context), false),
+        : RetainedTokensSelector(context, mostRetained(values, context), false),
           promptCapacity_(values.integer("capacity_tokens")), window_(values.integer("window_tokens")),
           kernel_(values.integer("pooling_kernel")), average_(values.text("pooling") == "avg"),
           firstRecent_(context.rows(), 0) {}
 
     void plan(DeviceArena& arena) override {
-        KeepingSelector::plan(arena);
+        RetainedTokensSelector::plan(arena);
         arena.plan(queries_, {window_, context_.shape.queryHeads, context_.shape.dim}, "observation window");
         arena.plan(logSums_, {window_, context_.shape.queryHeads}, "observation window");
         arena.plan(votes_, {context_.shape.kvHeads, mostTokens_}, "prompt scores");
@@ -28,7 +28,7 @@ public:
                     std::int64_t headStride) override;
 
 private:
-    static int mostKept(const ParameterValues& values, const DeviceSelectorContext& context) {
+    static int mostRetained(const ParameterValues& values, const DeviceSelectorContext& context) {
         int most = 1;
         for (const RowId s : context.maxTokens.ids()) {
             const int generated = context.maxTokens[s] - context.promptTokens[s];
@@ -63,7 +63,7 @@ void SnapKv::promptDone(LayerId layer, RowId sequence, int tokens, const __nv_bf
     const int before = tokens - std::min(window_, tokens); // number of tokens that the window votes for
     firstRecent_[sequence] = before;
     const Prompt prompt{layer, sequence, blocks, headStride};
-    if (tokens <= promptCapacity_) return keep(prompt, nullptr, false, 0, tokens);
+    if (tokens <= promptCapacity_) return retain(prompt, nullptr, false, 0, tokens);
     clearOnStream(votes_, {context_.shape.kvHeads, mostTokens_}, context_.launch.stream, "counting votes");
     cuda::TokenMassArgs vote;
     vote.shape = context_.shape;
@@ -92,8 +92,8 @@ void SnapKv::promptDone(LayerId layer, RowId sequence, int tokens, const __nv_bf
     pool.scores = promptScores_;
     pool.scoreStride = mostTokens_;
     cuda::poolMass(context_.launch, pool);
-    keepFromPrompt(before, promptCapacity_ - window_);
-    keep(prompt, &chosen_, true, before, tokens);
+    retainFromPrompt(before, promptCapacity_ - window_);
+    retain(prompt, &chosen_, true, before, tokens);
 }
 
 } // namespace

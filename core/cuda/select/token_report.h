@@ -3,7 +3,7 @@
 #pragma once
 
 #include "core/cuda/device_selector.h"
-#include "kernels/cuda/methods/kept_tokens.h"
+#include "kernels/cuda/methods/retained_tokens.h"
 
 #include <functional>
 

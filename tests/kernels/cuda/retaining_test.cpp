@@ -1,7 +1,7 @@
 // Locret's perceptron against float64, lists against those of the host, and tokens that stay whatever their score.
 #include "tests/kernels/cuda/device.h"
 
-#include "kernels/cuda/methods/kept_tokens.h"
+#include "kernels/cuda/methods/retained_tokens.h"
 #include "kernels/cuda/methods/retaining.h"
 
 #include <algorithm>
@@ -83,7 +83,7 @@ TEST_F(CudaRetaining, TheLatestTokensStayWhateverTheirScores) {
         const float score = float(uniform(-4, 4));
         const OnDevice<float> newScore(std::vector<float>{score});
         const OnDevice<std::int32_t> position(std::vector<std::int32_t>{step});
-        KeepTokenArgs args;
+        RetainTokenArgs args;
         args.shape = shape;
         args.rows = 1;
         args.position = position.get();
@@ -91,9 +91,9 @@ TEST_F(CudaRetaining, TheLatestTokensStayWhateverTheirScores) {
         args.newValue = value.bf16();
         args.newScores = newScore.get();
         args.stays = stays;
-        args.kept = {capacity, 2,       packed.bf16(), tokens.get(),    scores.get(),
-                     nullptr,  nullptr, count.get(),   freePlace.get(), attended.get()};
-        keepToken(launch, args);
+        args.retained = {capacity, 2,       packed.bf16(), tokens.get(),    scores.get(),
+                         nullptr,  nullptr, count.get(),   freePlace.get(), attended.get()};
+        retainToken(launch, args);
         check(cudaStreamSynchronize(launch.stream), "keeping");
         want[step] = score;
         if (int(want.size()) > capacity) {

@@ -4,11 +4,11 @@
 #pragma once
 
 #include "core/cuda/select/token_report.h"
-#include "kernels/cuda/methods/kept_tokens.h"
+#include "kernels/cuda/methods/retained_tokens.h"
 
 namespace kvscope {
 
-class KeepingSelector : public DeviceSelector {
+class RetainedTokensSelector : public DeviceSelector {
 public:
     void plan(DeviceArena& arena) override;
     void begin() override;
@@ -23,11 +23,11 @@ public:
 
 protected:
     /// capacity: most tokens that a KV head retains at a time.
-    KeepingSelector(const DeviceSelectorContext& context, int capacity, bool countsMass);
+    RetainedTokensSelector(const DeviceSelectorContext& context, int capacity, bool countsMass);
     /// See TokenReport::FirstRecent.
     virtual std::int32_t firstRecent(RowId /*sequence*/, std::int32_t newest) const { return newest + 1; }
-    /// Sets how the token of a decode step enters the store; see cuda::KeepTokenArgs.
-    virtual void comes(cuda::KeepTokenArgs&) const {}
+    /// Sets how the token of a decode step enters the store; see cuda::RetainTokenArgs.
+    virtual void comes(cuda::RetainTokenArgs&) const {}
 
     /// The prompt of one sequence in one layer, as promptDone gets it.
     struct Prompt {
@@ -37,12 +37,12 @@ protected:
         std::int64_t headStride;
     };
     /// Chooses the `wanted` tokens with the highest promptScores_ among the first `length`, and lists them in chosen_
-    /// for keep().
-    void keepFromPrompt(int length, int wanted);
+    /// for retain().
+    void retainFromPrompt(int length, int wanted);
     /// Puts the listed tokens (null: none) and the tokens [tailFirst, tailEnd) into the store. scored: stores
     /// promptScores_ with them.
-    void keep(const Prompt& prompt, const cuda::TokenLists* listed, bool scored, int tailFirst, int tailEnd);
-    const cuda::KeptTokens& kept(LayerId layer) const { return kept_[layer]; }
+    void retain(const Prompt& prompt, const cuda::TokenLists* listed, bool scored, int tailFirst, int tailEnd);
+    const cuda::RetainedTokens& retained(LayerId layer) const { return retained_[layer]; }
     /// Index of a sequence's first token among the eviction scores. The scores of its heads are tokenStride apart.
     std::int64_t firstToken(RowId sequence) const;
     std::int64_t tokenStride(RowId sequence) const;
@@ -55,13 +55,13 @@ protected:
     const int capacity_, mostTokens_; // mostTokens_: tokens of the longest sequence
     float* promptScores_ = nullptr;   // [kvHeads, mostTokens_] of the prompt that is being read
     double* promptMass_ = nullptr;    // [kvHeads, mostTokens_], if countsMass_
-    cuda::TokenLists chosen_;         // what keepFromPrompt chose
+    cuda::TokenLists chosen_;         // what retainFromPrompt chose
 
 private:
     const bool countsMass_;
     const int blocks_; // number of blocks of a head's store
     const TokenReport report_;
-    PerLayer<cuda::KeptTokens> kept_;
+    PerLayer<cuda::RetainedTokens> retained_;
     std::int64_t *packedFirst_ = nullptr, *placeFirst_ = nullptr; // [heads] a head's first block and place
     float* partial_ = nullptr;
 };

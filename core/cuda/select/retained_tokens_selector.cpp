@@ -1,4 +1,4 @@
-#include "core/cuda/select/keeping_selector.h"
+#include "core/cuda/select/retained_tokens_selector.h"
 
 #include "kernels/cuda/choice/token_choice.h"
 #include "kernels/cuda/methods/token_pack.h"
@@ -7,30 +7,31 @@
 
 namespace kvscope {
 
-KeepingSelector::KeepingSelector(const DeviceSelectorContext& context, int capacity, bool countsMass)
+RetainedTokensSelector::RetainedTokensSelector(const DeviceSelectorContext& context, int capacity, bool countsMass)
     : context_(context), capacity_(capacity),
       mostTokens_(*std::max_element(context.maxTokens.begin(), context.maxTokens.end())), countsMass_(countsMass),
       blocks_((capacity + context.shape.blockSize - 1) / context.shape.blockSize), report_(context, capacity),
-      kept_(context.config.layers) {}
+      retained_(context.config.layers) {}
 
-void KeepingSelector::plan(DeviceArena& arena) {
+void RetainedTokensSelector::plan(DeviceArena& arena) {
     const int heads = context_.heads(), kvHeads = context_.shape.kvHeads;
     const Elements places(heads, capacity_);
-    constexpr MemoryKind kLists("kept_tokens", "lists of kept tokens", Holds::Index);
-    for (const LayerId i : kept_.ids()) {
+    constexpr MemoryKind kLists("retained_tokens", "lists of retained tokens", Holds::Index);
+    for (const LayerId i : retained_.ids()) {
         if (!context_.layers[i].ownTier) continue;
-        cuda::KeptTokens& kept = kept_[i];
-        kept.capacity = capacity_;
-        kept.blocks = blocks_;
-        arena.plan(kept.packed, {heads, blocks_, cuda::blockElements(context_.shape.blockSize, context_.shape.dim)},
-                   {"kept_kv", "kept tokens", Holds::Kv});
-        arena.plan(kept.tokens, places, kLists);
-        arena.plan(kept.scores, places, kLists);
-        if (countsMass_) arena.plan(kept.mass, places, kLists);
-        if (context_.spec.bias.scale != 0.f) arena.plan(kept.bias, {heads, blocks_, context_.shape.blockSize}, kLists);
-        arena.plan(kept.count, heads, kLists);
-        arena.plan(kept.freePlace, heads, kLists);
-        arena.plan(kept.attended, heads, kLists);
+        cuda::RetainedTokens& retained = retained_[i];
+        retained.capacity = capacity_;
+        retained.blocks = blocks_;
+        arena.plan(retained.packed, {heads, blocks_, cuda::blockElements(context_.shape.blockSize, context_.shape.dim)},
+                   {"retained_kv", "retained tokens", Holds::Kv});
+        arena.plan(retained.tokens, places, kLists);
+        arena.plan(retained.scores, places, kLists);
+        if (countsMass_) arena.plan(retained.mass, places, kLists);
+        if (context_.spec.bias.scale != 0.f)
+            arena.plan(retained.bias, {heads, blocks_, context_.shape.blockSize}, kLists);
+        arena.plan(retained.count, heads, kLists);
+        arena.plan(retained.freePlace, heads, kLists);
+        arena.plan(retained.attended, heads, kLists);
     }
     arena.plan(promptScores_, {kvHeads, mostTokens_}, "prompt scores");
     if (countsMass_) arena.plan(promptMass_, {kvHeads, mostTokens_}, "prompt scores");
@@ -44,7 +45,7 @@ void KeepingSelector::plan(DeviceArena& arena) {
                "activations");
 }
 
-void KeepingSelector::begin() {
+void RetainedTokensSelector::begin() {
     std::vector<std::int64_t> blocks, places;
     for (std::int64_t head = 0; head < context_.heads(); ++head) {
         blocks.push_back(head * blocks_);
@@ -58,17 +59,17 @@ void KeepingSelector::begin() {
     upload(placeFirst_, places);
 }
 
-std::int64_t KeepingSelector::tokenStride(RowId sequence) const {
+std::int64_t RetainedTokensSelector::tokenStride(RowId sequence) const {
     return std::int64_t(context_.spec.grid.blocks(context_.maxTokens[sequence])) * context_.shape.blockSize;
 }
 
-std::int64_t KeepingSelector::firstToken(RowId sequence) const {
+std::int64_t RetainedTokensSelector::firstToken(RowId sequence) const {
     std::int64_t first = 0;
     for (const RowId s : idsUpTo<RowId>(int(sequence))) first += tokenStride(s) * context_.shape.kvHeads;
     return first;
 }
 
-void KeepingSelector::keepFromPrompt(int length, int wanted) {
+void RetainedTokensSelector::retainFromPrompt(int length, int wanted) {
     cuda::TokenChoiceArgs args;
     args.rows = 1;
     args.kvHeads = context_.shape.kvHeads;
@@ -82,10 +83,10 @@ void KeepingSelector::keepFromPrompt(int length, int wanted) {
     cuda::chooseTokens(context_.launch, args);
 }
 
-void KeepingSelector::keep(const Prompt& prompt, const cuda::TokenLists* listed, bool scored, int tailFirst,
-                           int tailEnd) {
-    const cuda::KeptTokens& kept = kept_[prompt.layer];
-    cuda::KeepPromptArgs args;
+void RetainedTokensSelector::retain(const Prompt& prompt, const cuda::TokenLists* listed, bool scored, int tailFirst,
+                                    int tailEnd) {
+    const cuda::RetainedTokens& retained = retained_[prompt.layer];
+    cuda::RetainPromptArgs args;
     args.kvHeads = context_.shape.kvHeads;
     args.sequence = int(prompt.sequence);
     if (listed != nullptr) args.chosen = *listed;
@@ -94,31 +95,31 @@ void KeepingSelector::keep(const Prompt& prompt, const cuda::TokenLists* listed,
     args.massStride = mostTokens_;
     args.tailFirst = tailFirst;
     args.tailEnd = tailEnd;
-    args.kept = kept;
-    cuda::keepPrompt(context_.launch, args);
+    args.retained = retained;
+    cuda::retainPrompt(context_.launch, args);
 
     const int head = int(prompt.sequence) * context_.shape.kvHeads;
     const std::size_t element = cuda::blockElements(context_.shape.blockSize, context_.shape.dim);
     cuda::PackArgs pack;
     pack.shape = context_.shape;
     pack.rows = 1;
-    pack.tokens = RowsOf(kept.tokens, capacity_)[head];
-    pack.count = kept.count + head;
+    pack.tokens = RowsOf(retained.tokens, capacity_)[head];
+    pack.count = retained.count + head;
     pack.capacity = capacity_;
     pack.blocks = prompt.blocks;
     pack.stride = prompt.headStride / std::int64_t(element);
-    pack.packed = RowsOf(kept.packed, {blocks_, element})[head];
+    pack.packed = RowsOf(retained.packed, {blocks_, element})[head];
     pack.packedBlocks = blocks_;
-    if (kept.bias != nullptr) {
+    if (retained.bias != nullptr) {
         pack.bias = biases(prompt.layer);
         pack.biasFirst = context_.tables.tokenFirst + head;
-        pack.packedBias = RowsOf(kept.bias, {blocks_, context_.shape.blockSize})[head];
+        pack.packedBias = RowsOf(retained.bias, {blocks_, context_.shape.blockSize})[head];
     }
     cuda::packTokens(context_.launch, pack);
 }
 
-void KeepingSelector::choose(const DeviceStep& step, cuda::SelectArgs&) {
-    cuda::KeepTokenArgs args;
+void RetainedTokensSelector::choose(const DeviceStep& step, cuda::SelectArgs&) {
+    cuda::RetainTokenArgs args;
     args.shape = context_.shape;
     args.rows = context_.rows();
     args.position = step.position;
@@ -127,19 +128,19 @@ void KeepingSelector::choose(const DeviceStep& step, cuda::SelectArgs&) {
     args.newValue = step.newValue;
     args.tokenScores = evictionScores(step.layer);
     args.tokenFirst = context_.tables.tokenFirst;
-    args.kept = kept_[step.layer];
+    args.retained = retained_[step.layer];
     args.record = report_.at(step);
     comes(args);
-    cuda::keepToken(context_.launch, args);
+    cuda::retainToken(context_.launch, args);
 }
 
-bool KeepingSelector::attend(const DeviceStep& step, cuda::DecodeAttentionArgs& args) {
-    const cuda::KeptTokens& kept = kept_[step.layer];
-    args.blocks = kept.packed;
+bool RetainedTokensSelector::attend(const DeviceStep& step, cuda::DecodeAttentionArgs& args) {
+    const cuda::RetainedTokens& retained = retained_[step.layer];
+    args.blocks = retained.packed;
     args.headFirst = packedFirst_;
-    args.packedTokens = kept.count;
+    args.packedTokens = retained.count;
     args.maxBlocks = std::min(blocks_, context_.maxBlocks);
-    args.bias.scores = kept.bias;
+    args.bias.scores = retained.bias;
     args.bias.first = placeFirst_;
     args.scratch.partial = partial_;
     return false;

@@ -1,4 +1,4 @@
-#include "kernels/cuda/methods/kept_tokens.h"
+#include "kernels/cuda/methods/retained_tokens.h"
 
 #include "kernels/cuda/choice/token_choice.cuh"
 #include "kernels/cuda/device/common.cuh"
@@ -11,26 +11,26 @@ constexpr int kThreads = 256;
 constexpr int kHeadThreads = 1024, kHeadWarps = kHeadThreads / kWarp; // a head may have tens of thousands of tokens
 
 /// Grid: (pieces of the list, kvHeads).
-__global__ void __launch_bounds__(kThreads) keepPromptKernel(KeepPromptArgs a) {
+__global__ void __launch_bounds__(kThreads) retainPromptKernel(RetainPromptArgs a) {
     const int g = blockIdx.y, head = a.sequence * a.kvHeads + g;
     letNextKernelStart();
     waitForEarlierKernels();
-    const KeptTokens& kept = a.kept;
+    const RetainedTokens& retained = a.retained;
     const int chosen = a.chosen.tokens != nullptr ? a.chosen.count[g] : 0;
-    const int count = min(kept.capacity, chosen + a.tailEnd - a.tailFirst);
+    const int count = min(retained.capacity, chosen + a.tailEnd - a.tailFirst);
     const int i = int(blockIdx.x) * kThreads + int(threadIdx.x);
     if (i == 0) {
-        kept.count[head] = count;
-        kept.freePlace[head] = -1;
-        kept.attended[head] = 0;
+        retained.count[head] = count;
+        retained.freePlace[head] = -1;
+        retained.attended[head] = 0;
     }
     if (i >= count) return;
     const int token = i < chosen ? a.chosen.tokens[std::size_t(g) * a.chosen.capacity + i] : a.tailFirst + i - chosen;
-    const std::size_t at = std::size_t(head) * kept.capacity + i;
-    kept.tokens[at] = token;
-    kept.scores[at] = i < chosen && a.scores != nullptr ? a.scores[std::size_t(g) * a.scoreStride + token]
-                                                        : __uint_as_float(0x7fc00000u);
-    if (kept.mass != nullptr) kept.mass[at] = a.mass[std::size_t(g) * a.massStride + token];
+    const std::size_t at = std::size_t(head) * retained.capacity + i;
+    retained.tokens[at] = token;
+    retained.scores[at] = i < chosen && a.scores != nullptr ? a.scores[std::size_t(g) * a.scoreStride + token]
+                                                            : __uint_as_float(0x7fc00000u);
+    if (retained.mass != nullptr) retained.mass[at] = a.mass[std::size_t(g) * a.massStride + token];
 }
 
 /// A token that may be given up, and its worth. The token of the least worth goes.
@@ -73,29 +73,29 @@ template <class T, class At> __device__ void writeList(T* to, int count, At&& at
     }
 }
 
-__global__ void __launch_bounds__(kHeadThreads) keepTokenKernel(KeepTokenArgs a) {
+__global__ void __launch_bounds__(kHeadThreads) retainTokenKernel(RetainTokenArgs a) {
     const int head = blockIdx.x, row = head / a.shape.kvHeads, dim = a.shape.dim, bs = a.shape.blockSize;
-    const KeptTokens& kept = a.kept;
+    const RetainedTokens& retained = a.retained;
     letNextKernelStart();
     waitForEarlierKernels();
     if (head == 0 && threadIdx.x == 0)
         for (std::uint64_t* mark : a.record.marks) stamp(mark);
     if (a.active != nullptr && a.active[row] == 0) return;
-    const int position = a.position[row], count = kept.count[head], freed = kept.freePlace[head];
-    const std::size_t first = std::size_t(head) * kept.capacity;
+    const int position = a.position[row], count = retained.count[head], freed = retained.freePlace[head];
+    const std::size_t first = std::size_t(head) * retained.capacity;
     float score = __uint_as_float(0x7fc00000u), bias = 0;
     if (a.tokenScores != nullptr) bias = a.tokenScores[a.tokenFirst[head] + position];
     if (a.newScores != nullptr)
         score = a.newScores[head];
     else if (a.scored)
         score = a.exponentiates ? expf(bias) : bias;
-    int place = freed >= 0 ? freed : count < kept.capacity ? count : -1;
+    int place = freed >= 0 ? freed : count < retained.capacity ? count : -1;
     if (place < 0 && (a.scored || a.newScores != nullptr)) {
         Candidate worst{0, 0, -1};
 #pragma unroll 4
         for (int i = threadIdx.x; i < count; i += kHeadThreads)
-            if (a.stays == 0 || kept.tokens[first + i] <= position - a.stays)
-                worst.consider(rankOf(kept.scores[first + i]), kept.tokens[first + i], i);
+            if (a.stays == 0 || retained.tokens[first + i] <= position - a.stays)
+                worst.consider(rankOf(retained.scores[first + i]), retained.tokens[first + i], i);
         worst = worstOf(worst);
         if (a.stays > 0 || rankOf(score) > worst.worth) place = worst.place;
     }
@@ -103,50 +103,52 @@ __global__ void __launch_bounds__(kHeadThreads) keepTokenKernel(KeepTokenArgs a)
     const int now = place >= count ? count + 1 : count;
     if (place >= 0) {
         Bf16* block =
-            kept.packed + (std::size_t(head) * kept.blocks + std::size_t(place / bs)) * blockElements(bs, dim);
+            retained.packed + (std::size_t(head) * retained.blocks + std::size_t(place / bs)) * blockElements(bs, dim);
         for (int c = threadIdx.x; c < dim; c += kHeadThreads) {
             block[place % bs * dim + c] = a.newKey[std::size_t(head) * dim + c];
             block[std::size_t(bs) * dim + std::size_t(c) * bs + place % bs] = a.newValue[std::size_t(head) * dim + c];
         }
         if (threadIdx.x == 0) {
-            kept.tokens[first + place] = position;
-            kept.scores[first + place] = score;
-            if (kept.mass != nullptr) kept.mass[first + place] = 0;
-            if (kept.bias != nullptr) kept.bias[std::size_t(head) * kept.blocks * bs + place] = bias;
-            kept.count[head] = now;
-            kept.freePlace[head] = -1;
+            retained.tokens[first + place] = position;
+            retained.scores[first + place] = score;
+            if (retained.mass != nullptr) retained.mass[first + place] = 0;
+            if (retained.bias != nullptr) retained.bias[std::size_t(head) * retained.blocks * bs + place] = bias;
+            retained.count[head] = now;
+            retained.freePlace[head] = -1;
         }
         __syncthreads();
     }
     if (a.record.tokens != nullptr)
-        writeList(a.record.tokens + first, now, [&](int i) { return kept.tokens[first + i]; });
+        writeList(a.record.tokens + first, now, [&](int i) { return retained.tokens[first + i]; });
     if (a.record.scores != nullptr)
-        writeList(a.record.scores + first, now,
-                  [&](int i) { return kept.mass != nullptr ? float(kept.mass[first + i]) : kept.scores[first + i]; });
+        writeList(a.record.scores + first, now, [&](int i) {
+            return retained.mass != nullptr ? float(retained.mass[first + i]) : retained.scores[first + i];
+        });
     if (threadIdx.x == 0) {
         if (a.record.heads != nullptr)
-            a.record.heads[head] = {now, kept.attended[head] != 0 ? now - (place >= 0 ? 1 : 0) : -1, now, 0};
-        kept.attended[head] = 1;
+            a.record.heads[head] = {now, retained.attended[head] != 0 ? now - (place >= 0 ? 1 : 0) : -1, now, 0};
+        retained.attended[head] = 1;
     }
 }
 
 __global__ void __launch_bounds__(kHeadThreads) evictKernel(EvictArgs a) {
     const int head = blockIdx.x, row = head / a.kvHeads;
-    const KeptTokens& kept = a.kept;
+    const RetainedTokens& retained = a.retained;
     letNextKernelStart();
     waitForEarlierKernels();
     if (a.active != nullptr && a.active[row] == 0) return;
-    const int count = kept.count[head], oldest = a.position[row] + 1 - a.recent[row]; // `oldest` and later ones stay
+    const int count = retained.count[head],
+              oldest = a.position[row] + 1 - a.recent[row]; // `oldest` and later ones stay
     if (count <= a.heavy[row] + a.recent[row]) return;
-    const std::size_t first = std::size_t(head) * kept.capacity;
+    const std::size_t first = std::size_t(head) * retained.capacity;
     Candidate worst{0, 0, -1};
 #pragma unroll 4
     for (int i = threadIdx.x; i < count; i += kHeadThreads) { // masses are at least 0, so that their bits ascend too
-        const int token = kept.tokens[first + i];
-        if (token < oldest) worst.consider(std::uint64_t(__double_as_longlong(kept.mass[first + i])), token, i);
+        const int token = retained.tokens[first + i];
+        if (token < oldest) worst.consider(std::uint64_t(__double_as_longlong(retained.mass[first + i])), token, i);
     }
     worst = worstOf(worst);
-    if (threadIdx.x == 0) kept.freePlace[head] = worst.place;
+    if (threadIdx.x == 0) retained.freePlace[head] = worst.place;
 }
 
 __global__ void __launch_bounds__(kThreads) copyScoresKernel(const float* from, std::int64_t fromStride, float* to,
@@ -163,15 +165,15 @@ unsigned pieces(int count) { return unsigned((count + kThreads - 1) / kThreads);
 
 } // namespace
 
-void keepPrompt(const Launch& how, const KeepPromptArgs& args) {
-    launch(how, {dim3(pieces(args.kept.capacity), unsigned(args.kvHeads)), dim3(kThreads)}, keepPromptKernel,
+void retainPrompt(const Launch& how, const RetainPromptArgs& args) {
+    launch(how, {dim3(pieces(args.retained.capacity), unsigned(args.kvHeads)), dim3(kThreads)}, retainPromptKernel,
            "keeping tokens of the prompt", args);
 }
 
-void keepToken(const Launch& how, const KeepTokenArgs& args) {
+void retainToken(const Launch& how, const RetainTokenArgs& args) {
     checkAttentionShape(args.shape);
     if (args.rows == 0) return;
-    launch(how, {dim3(unsigned(args.rows * args.shape.kvHeads)), dim3(kHeadThreads)}, keepTokenKernel,
+    launch(how, {dim3(unsigned(args.rows * args.shape.kvHeads)), dim3(kHeadThreads)}, retainTokenKernel,
            "keeping a token", args);
 }
 

@@ -1,8 +1,8 @@
-// What is kept on the device against lists kept on the host, and the attention tokens receive against float64.
+// The tokens that the device retains against lists on the host, and the attention tokens receive against float64.
 #include "tests/kernels/cuda/device.h"
 
 #include "kernels/cuda/attention/attention.h"
-#include "kernels/cuda/methods/kept_tokens.h"
+#include "kernels/cuda/methods/retained_tokens.h"
 #include "kernels/cuda/methods/token_mass.h"
 #include "kernels/cuda/methods/token_record.h"
 
@@ -20,24 +20,24 @@ using namespace test;
 constexpr int kDim = 64, kBlock = 16, kRows = 3, kKvHeads = 2, kHeads = kRows * kKvHeads;
 const AttentionShape kShape{kKvHeads * 2, kKvHeads, kDim, kBlock};
 
-/// Device memory of a layer's kept tokens.
-struct Kept {
-    Kept(int capacity, bool massed)
+/// Device memory of a layer's retained tokens.
+struct Retained {
+    Retained(int capacity, bool massed)
         : blocks((capacity + kBlock - 1) / kBlock), packed(std::size_t(kHeads * blocks) * blockElements(kBlock, kDim)),
           tokens(std::size_t(kHeads * capacity)), count(std::vector<std::int32_t>(kHeads, 0)),
           freePlace(std::vector<std::int32_t>(kHeads, -1)), scores(std::size_t(kHeads * capacity)),
           bias(std::size_t(kHeads * blocks * kBlock)), mass(std::size_t(kHeads * capacity)),
           attended(std::vector<std::uint8_t>(kHeads, 0)) {
-        kept.capacity = capacity;
-        kept.blocks = blocks;
-        kept.packed = packed.bf16();
-        kept.tokens = tokens.get();
-        kept.scores = scores.get();
-        kept.bias = bias.get();
-        if (massed) kept.mass = mass.get();
-        kept.count = count.get();
-        kept.freePlace = freePlace.get();
-        kept.attended = attended.get();
+        retained.capacity = capacity;
+        retained.blocks = blocks;
+        retained.packed = packed.bf16();
+        retained.tokens = tokens.get();
+        retained.scores = scores.get();
+        retained.bias = bias.get();
+        if (massed) retained.mass = mass.get();
+        retained.count = count.get();
+        retained.freePlace = freePlace.get();
+        retained.attended = attended.get();
     }
     int blocks;
     OnDevice<Half> packed;
@@ -45,12 +45,12 @@ struct Kept {
     OnDevice<float> scores, bias;
     OnDevice<double> mass;
     OnDevice<std::uint8_t> attended;
-    KeptTokens kept;
+    RetainedTokens retained;
 };
 
-class CudaKeptTokens : public CudaTest {};
+class CudaRetainedTokens : public CudaTest {};
 
-TEST_F(CudaKeptTokens, TheWorstScoreGoesAndTiesAreTheNewest) {
+TEST_F(CudaRetainedTokens, TheWorstScoreGoesAndTiesAreTheNewest) {
     const int capacity = 37, steps = 90, stride = 128;
     auto scores = floats(kHeads * stride);
     for (float& x : scores) x = std::round(x * 4) / 4; // many are equal
@@ -62,14 +62,14 @@ TEST_F(CudaKeptTokens, TheWorstScoreGoesAndTiesAreTheNewest) {
     for (int h = 0; h < kHeads; ++h) first.push_back(std::int64_t(h) * stride);
     const OnDevice<std::int64_t> dfirst(first);
     const OnDevice<std::uint8_t> active(std::vector<std::uint8_t>{1, 1, 0});
-    Kept memory(capacity, false);
+    Retained memory(capacity, false);
     const OnDevice<SelectionHead> heads(kHeads);
     const OnDevice<std::int32_t> recorded(std::size_t(kHeads * capacity));
     const OnDevice<float> recordedScores(std::size_t(kHeads * capacity));
     std::vector<std::map<std::int32_t, float>> want(kHeads); // token, score
     for (int step = 0; step < steps; ++step) {
         const OnDevice<std::int32_t> position(std::vector<std::int32_t>(kRows, step));
-        KeepTokenArgs args;
+        RetainTokenArgs args;
         args.shape = kShape;
         args.rows = kRows;
         args.position = position.get();
@@ -80,11 +80,11 @@ TEST_F(CudaKeptTokens, TheWorstScoreGoesAndTiesAreTheNewest) {
         args.tokenFirst = dfirst.get();
         args.scored = true;
         args.exponentiates = true;
-        args.kept = memory.kept;
+        args.retained = memory.retained;
         args.record.heads = heads.get();
         args.record.tokens = recorded.get();
         args.record.scores = recordedScores.get();
-        keepToken(launch, args);
+        retainToken(launch, args);
         check(cudaStreamSynchronize(launch.stream), "keeping");
         const auto count = memory.count.read(), tokens = memory.tokens.read(), list = recorded.read();
         const auto listScores = recordedScores.read();
@@ -146,21 +146,21 @@ TEST_F(CudaKeptTokens, TheWorstScoreGoesAndTiesAreTheNewest) {
         }
 }
 
-TEST_F(CudaKeptTokens, ThePlaceOfLeastMassIsUsedNext) {
+TEST_F(CudaRetainedTokens, ThePlaceOfLeastMassIsUsedNext) {
     const int heavy = 9, recent = 6, capacity = heavy + recent + 1, prompt = 11, steps = 60;
-    Kept memory(capacity, true);
+    Retained memory(capacity, true);
     std::vector<double> promptMass(kKvHeads * prompt);
     for (double& x : promptMass) x = uniform(0, 5);
     const OnDevice<double> dmass(promptMass);
     for (int sequence = 0; sequence < kRows; ++sequence) {
-        KeepPromptArgs keep;
-        keep.kvHeads = kKvHeads;
-        keep.sequence = sequence;
-        keep.mass = dmass.get();
-        keep.massStride = prompt;
-        keep.tailEnd = prompt;
-        keep.kept = memory.kept;
-        keepPrompt(launch, keep);
+        RetainPromptArgs retain;
+        retain.kvHeads = kKvHeads;
+        retain.sequence = sequence;
+        retain.mass = dmass.get();
+        retain.massStride = prompt;
+        retain.tailEnd = prompt;
+        retain.retained = memory.retained;
+        retainPrompt(launch, retain);
     }
     std::vector<std::map<std::int32_t, double>> want(kHeads);
     for (int h = 0; h < kHeads; ++h)
@@ -171,15 +171,15 @@ TEST_F(CudaKeptTokens, ThePlaceOfLeastMassIsUsedNext) {
     for (int step = 0; step < steps; ++step) {
         const int position = prompt + step;
         const OnDevice<std::int32_t> dposition(std::vector<std::int32_t>(kRows, position));
-        KeepTokenArgs args;
+        RetainTokenArgs args;
         args.shape = kShape;
         args.rows = kRows;
         args.position = dposition.get();
         args.newKey = newKey.bf16();
         args.newValue = newValue.bf16();
-        args.kept = memory.kept;
-        args.kept.bias = nullptr;
-        keepToken(launch, args);
+        args.retained = memory.retained;
+        args.retained.bias = nullptr;
+        retainToken(launch, args);
         check(cudaStreamSynchronize(launch.stream), "keeping");
         // The attention of this step, made up: whole numbers, so that some are equal.
         auto mass = memory.mass.read();
@@ -190,7 +190,7 @@ TEST_F(CudaKeptTokens, ThePlaceOfLeastMassIsUsedNext) {
             std::set<std::int32_t> places;
             for (int i = 0; i < count[std::size_t(h)]; ++i) {
                 const std::size_t at = std::size_t(h * capacity + i);
-                ASSERT_TRUE(mine.count(tokens[at])) << "head " << h << " keeps " << tokens[at] << " at step " << step;
+                ASSERT_TRUE(mine.count(tokens[at])) << "head " << h << " retains " << tokens[at] << " at step " << step;
                 ASSERT_EQ(mass[at], mine[tokens[at]]);
                 places.insert(tokens[at]);
                 mine[tokens[at]] = mass[at] += uniform(0, 2);
@@ -204,7 +204,7 @@ TEST_F(CudaKeptTokens, ThePlaceOfLeastMassIsUsedNext) {
         evict.position = dposition.get();
         evict.heavy = dheavy.get();
         evict.recent = drecent.get();
-        evict.kept = memory.kept;
+        evict.retained = memory.retained;
         evictLeastMass(launch, evict);
         check(cudaStreamSynchronize(launch.stream), "evicting");
         for (auto& mine : want) {
@@ -217,7 +217,7 @@ TEST_F(CudaKeptTokens, ThePlaceOfLeastMassIsUsedNext) {
     }
 }
 
-TEST_F(CudaKeptTokens, ARecordedChoiceIsComparedWithTheOneBefore) {
+TEST_F(CudaRetainedTokens, ARecordedChoiceIsComparedWithTheOneBefore) {
     const int capacity = 700;
     const OnDevice<std::int32_t> previous(std::size_t(kHeads * capacity)),
         previousCount(std::vector<std::int32_t>(kHeads, 0)), recorded(std::size_t(kHeads * capacity));
@@ -267,7 +267,7 @@ TEST_F(CudaKeptTokens, ARecordedChoiceIsComparedWithTheOneBefore) {
 }
 
 /// Keys of one sequence and the causal attention of its queries, all of it on the device.
-TEST_F(CudaKeptTokens, MassIsWhatTheAttentionGave) {
+TEST_F(CudaRetainedTokens, MassIsWhatTheAttentionGave) {
     for (const auto& [dim, group, bs, bias] :
          {std::tuple{64, 4, 64, true}, {128, 3, 16, false}, {128, 16, 32, true}, {64, 1, 256, false}}) {
         SCOPED_TRACE(::testing::Message() << "dim " << dim << ", group " << group << ", block " << bs);
@@ -340,7 +340,7 @@ TEST_F(CudaKeptTokens, MassIsWhatTheAttentionGave) {
     }
 }
 
-TEST_F(CudaKeptTokens, VotesArePooledOverNeighbours) {
+TEST_F(CudaRetainedTokens, VotesArePooledOverNeighbours) {
     const int length = 700, stride = 710, lists = 2;
     std::vector<double> mass;
     for (const float x : floats(lists * stride)) mass.push_back(std::abs(double(x)));

@@ -12,7 +12,7 @@ namespace kvscope::cuda {
 
 /// The retained tokens of one layer; heads are [sequence*kvHeads]. The tokens are in no order once a place has been
 /// used again.
-struct KeptTokens {
+struct RetainedTokens {
     int capacity = 0, blocks = 0;      // of a head: places, and blocks that hold them
     __nv_bfloat16* packed = nullptr;   // [heads, blocks]
     std::int32_t* tokens = nullptr;    // [heads, capacity] the token in each place
@@ -26,23 +26,23 @@ struct KeptTokens {
 
 /// Enters the tokens that are retained of one sequence's prompt: the chosen ones, then [tailFirst, tailEnd). packTokens
 /// copies their keys, values and biases.
-struct KeepPromptArgs {
+struct RetainPromptArgs {
     int kvHeads = 0, sequence = 0;
     TokenLists chosen;             // of the sequence's KV heads; tokens null: only the tail is retained
     const float* scores = nullptr; // of the chosen tokens, indexed by token, lists scoreStride apart; null: none
     std::int64_t scoreStride = 0;
-    const double* mass = nullptr; // indexed by token, lists massStride apart; where KeptTokens::mass is set
+    const double* mass = nullptr; // indexed by token, lists massStride apart; where RetainedTokens::mass is set
     std::int64_t massStride = 0;
     int tailFirst = 0, tailEnd = 0;
-    KeptTokens kept;
+    RetainedTokens retained;
 };
-void keepPrompt(const Launch& launch, const KeepPromptArgs& args);
+void retainPrompt(const Launch& launch, const RetainPromptArgs& args);
 
 /// Gives a decode step's token a place: the free one; else the next that was never used; else, where tokens come with
 /// scores, the place of the token with the lowest score (of equal ones the newest). That token gives way if its score
 /// is lower than the new token's, or if the newest tokens stay in any case. Otherwise the new token is not retained.
 /// One thread block takes a head.
-struct KeepTokenArgs {
+struct RetainTokenArgs {
     AttentionShape shape;
     int rows = 0;
     const std::int32_t* position = nullptr;                     // [rows]
@@ -54,10 +54,10 @@ struct KeepTokenArgs {
     bool exponentiates = false;                                 // the score is exp(eviction score)
     const float* newScores = nullptr; // [rows, kvHeads] scores in place of the eviction score; or null
     int stays = 0;                    // so many newest tokens stay whatever their scores, the new one among them
-    KeptTokens kept;
+    RetainedTokens retained;
     TokenChoiceRecord record; // gets the tokens that this step attends, in the order of their places
 };
-void keepToken(const Launch& launch, const KeepTokenArgs& args);
+void retainToken(const Launch& launch, const RetainTokenArgs& args);
 
 /// Where a head has more than heavy + recent tokens, gives up the one of least mass (of equal ones the newest) that is
 /// not among the last `recent` tokens: its place becomes the free one.
@@ -66,7 +66,7 @@ struct EvictArgs {
     const std::int32_t* position = nullptr;                 // [rows]
     const std::uint8_t* active = nullptr;                   // [rows] or null
     const std::int32_t *heavy = nullptr, *recent = nullptr; // [rows]
-    KeptTokens kept;
+    RetainedTokens retained;
 };
 void evictLeastMass(const Launch& launch, const EvictArgs& args);
 
