@@ -3,7 +3,7 @@
 # sparse-checkout disable` in the folder brings it back.
 # Usage: tools/small_checkout.sh [--without MODEL] FOLDER [REPOSITORY]
 #   --without losa-tiny  (the default) leaves out the weights of the model for block diffusion, the fixtures computed from
-#                        them, nosa-tiny's two longest fixtures, those of the variants, of tokenizers, chat templates and small
+#                        them, nosa-tiny's two longest fixtures, those of the variants, of tokenizers, chat templates, GGUF files of families and small
 #                        diffusion models, and the documents' pictures: what a build, most tests and most benchmarks do not need. Tests that need
 #                        them are skipped.
 #   --without nosa-tiny  leaves out the weights of the model for everything else, with what was learned beside it, those
@@ -21,7 +21,7 @@ if [ "${1:-}" = --without ]; then
     without=$2
     shift 2
 fi
-left_out=('!/tests/golden/golden_variants.safetensors' '!/tests/golden/golden_mid.safetensors' '!/tests/golden/golden_long.safetensors' '!/tests/golden/tokenizer_fixture.jsonl' '!/tests/golden/tokenizers/cases.jsonl' '!/tests/golden/hf_llama/tokenizer_cases.jsonl' '!/tests/golden/chat_cases.jsonl' '!/tests/golden/denoise/runs.jsonl' '!/tests/golden/pictures' '!/docs/images')
+left_out=('!/tests/golden/golden_variants.safetensors' '!/tests/golden/golden_mid.safetensors' '!/tests/golden/golden_long.safetensors' '!/tests/golden/tokenizer_fixture.jsonl' '!/tests/golden/tokenizers/cases.jsonl' '!/tests/golden/hf_llama/tokenizer_cases.jsonl' '!/tests/golden/chat_cases.jsonl' '!/tests/golden/denoise/runs.jsonl' '!/tests/golden/gguf/families' '!/tests/golden/pictures' '!/docs/images')
 case $without in
 losa-tiny) left_out+=('!/resources/models/losa-tiny/model.safetensors' '!/tests/golden/losa/*.json' '!/tests/golden/losa/tensors.safetensors') ;;
 nosa-tiny) left_out+=('!/resources/models/nosa-tiny/*.safetensors') ;;

@@ -32,6 +32,7 @@ unsigned times(unsigned rounds) { return rounds * numberFrom("KVSCOPE_DAMAGE_ROU
 
 std::vector<fs::path> sorted(const fs::path& folder, const std::string& extension) {
     std::vector<fs::path> out;
+    if (!fs::is_directory(folder)) return out; // a small checkout leaves out some
     for (const auto& entry : fs::directory_iterator(folder))
         if (entry.path().extension() == extension) out.push_back(entry.path());
     std::sort(out.begin(), out.end());
@@ -167,6 +168,7 @@ TEST_P(DamagedGguf, LoadsOrIsRefused) {
     EXPECT_GT(refused, 0u);
 }
 
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(DamagedGguf);
 INSTANTIATE_TEST_SUITE_P(Files, DamagedGguf, testing::ValuesIn(sorted(kGolden / "gguf/families", ".gguf")), stemOf);
 
 // --- tokenizers
