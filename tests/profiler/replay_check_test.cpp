@@ -54,7 +54,7 @@ void record(const Recorded& recorded, const std::string& file) {
     options.stopAtEos = false;
     options.sampling.temperature = recorded.temperature;
     if (recorded.slots > 0) options.deviceKvBlocks = recorded.slots;
-    Recorder recorder(file, {RecordLevel::Selections, false, std::size_t(256) << 20, {}});
+    Recorder recorder(file, {RecordLevel::Selections, false, std::size_t(256) << 20, 0, {}});
     DecodeSession session(model(), prompts, options, recorder);
     session.prefill();
     while (session.step()) {

@@ -46,7 +46,7 @@ SessionSummary record(const Recording& recording, const std::string& file) {
     options.stopAtEos = false;
     options.deviceKvBlocks = recording.slots;
     options.cachePolicy = recording.policy;
-    Recorder recorder(file, {RecordLevel::Selections, false, std::size_t(256) << 20, {}});
+    Recorder recorder(file, {RecordLevel::Selections, false, std::size_t(256) << 20, 0, {}});
     DecodeSession session(model, prompts, options, recorder);
     session.prefill();
     while (session.step()) {

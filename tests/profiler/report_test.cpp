@@ -592,9 +592,9 @@ TEST_F(ReportTables, LeavesOutWhatBrokenRulesMakeWorthless) {
 }
 
 TEST_F(ReportTables, CountsNoTokensWhereTheirRowsBreakRules) {
-    const auto intervals = [](const Report& report) {
+    const auto intervals = [](const Report& made) {
         std::string names;
-        for (const auto& row : report.table("intervals")->rows) names += display(row[1]) + "; ";
+        for (const auto& row : made.table("intervals")->rows) names += display(row[1]) + "; ";
         return names;
     };
     EXPECT_NE(intervals(makeReport({file})).find("Tokens per second; "), std::string::npos);
