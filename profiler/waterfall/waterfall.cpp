@@ -127,16 +127,18 @@ std::string detailOf(const Waterfall& waterfall) {
                                     : "";
     const WaterfallBar* unexplained = waterfall.find("unexplained");
     const double missing = unexplained != nullptr ? unexplained->lossNs() : 0;
+    const std::string losses = lossesOf(waterfall);
     std::string text;
     if (waterfall.predictedNs)
-        text = fmt::format(
-            "At best a step takes {} on {}; it takes {}{}. The difference of {} is mostly {}; unexplained: {}.",
-            words::ms(*waterfall.predictedNs), waterfall.machine, words::ms(waterfall.stepNs), between,
-            words::ms(waterfall.differenceNs()), lossesOf(waterfall),
-            missing == 0 ? std::string("nothing") : words::percent(missing / waterfall.measuredNs()));
+        text = fmt::format("At best a step takes {} on {}; it takes {}{}. The difference of {} is {}; unexplained: {}.",
+                           words::ms(*waterfall.predictedNs), waterfall.machine, words::ms(waterfall.stepNs), between,
+                           words::ms(waterfall.differenceNs()),
+                           losses.empty() ? "in no part that the trace knows" : "mostly " + losses,
+                           missing == 0 ? std::string("nothing") : words::percent(missing / waterfall.measuredNs()));
     else
-        text = fmt::format("A step takes {}{}: {}. There is no roof to compare it with: {}.",
-                           words::ms(waterfall.stepNs), between, lossesOf(waterfall), waterfall.noRoof);
+        text = fmt::format("A step takes {}{}{}. There is no roof to compare it with: {}.", words::ms(waterfall.stepNs),
+                           between, losses.empty() ? "; how long its parts take is not known" : ": " + losses,
+                           waterfall.noRoof);
     if (waterfall.aboveRoof)
         text +=
             " The run is faster than its roof: the entry of the GPU table, the model's shape or the clock is wrong.";

@@ -15,6 +15,7 @@
 #include "profiler/report/html.h"
 #include "profiler/roofline/measured_run.h"
 #include "profiler/store/trace_store.h"
+#include "profiler/waterfall/waterfall.h"
 #include "tests/profiler/sql_rows.h"
 #include "tests/profiler/synthetic_run.h"
 #include "tests/profiler/temporary_folder.h"
@@ -31,6 +32,7 @@ namespace KVSCOPE_TEST_FILE {
 
 using testing::AnyOf;
 using testing::Contains;
+using testing::ContainsRegex;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -219,6 +221,14 @@ TEST(PartlyKnownRun, ExportsNoTimesOfStagesThatNobodyTook) {
                 HasSubstr(R"("qkv_linear_ns":null,"rope_ns":null,"compression_ns":null,"stage1_ns":null,)"
                           R"("pooling_ns":null,"offloading_ns":null,"stage2_ns":null,"attention_ns":null,)"
                           R"("o_linear_ns":null,"ffn_ns":null)"));
+}
+
+TEST(PartlyKnownRun, HasAWaterfallThatSaysThatItsPartsAreNotKnown) {
+    test::Folder folder;
+    const std::string file = (folder / "foreign.kvtrace").string();
+    recordForeign(file, Knowledge::nothing().with(Known::Selections).with(Known::StepTimes));
+    EXPECT_THAT(waterfallOf(TraceReader(file), 1, GpuTable()).detail,
+                ContainsRegex("^A step takes [^;:]+; how long its parts take is not known. There is no roof"));
 }
 
 TEST(PartlyKnownRun, ExportsNoTimesOfStepsThatNobodyTook) {
