@@ -474,8 +474,11 @@ int run(const ReplayArguments& arguments) {
     if (trace.run.droppedSteps > 0)
         printErr("kvscope-cli: {} steps of this run were dropped while recording, the replay lacks them\n",
                  trace.run.droppedSteps);
+    const std::string broken = remarkOnBrokenRules(reader, trace.run.runId);
     if (arguments.json) {
-        printOut("{}\n", toJson(arguments, trace, wanted, results).dump(2, ' ', false, Json::error_handler_t::replace));
+        Json out = toJson(arguments, trace, wanted, results);
+        if (!broken.empty()) out["broken_rules"] = broken;
+        printOut("{}\n", out.dump(2, ' ', false, Json::error_handler_t::replace));
     } else {
         printTable(trace, results.configs, results.reproduction, results.computeParts, results.demand);
         if (arguments.curves) printCurves(results.curves);

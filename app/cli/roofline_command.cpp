@@ -385,9 +385,12 @@ int predict(RooflineArguments arguments) {
     refuseRepeated("--hit-rate", arguments.hitRates, sameNumber);
     const GpuTable table = GpuTable::load(arguments.table);
     std::optional<MeasuredRun> run;
+    std::string broken;
     if (!arguments.trace.empty()) {
         const TraceReader reader(arguments.trace);
-        run = measuredRun(reader, chooseRun(reader, arguments.run));
+        const int runId = chooseRun(reader, arguments.run);
+        run = measuredRun(reader, runId);
+        broken = remarkOnBrokenRules(reader, runId);
     }
     DecodeScenario base;
     ModelConfig config;
@@ -416,10 +419,13 @@ int predict(RooflineArguments arguments) {
                                 base.method.budgetBlocks()),
                     "give at least as many");
     const std::vector<Row> rows = predictAll(arguments, base, arguments.hitRates);
-    if (arguments.json)
-        printOut("{}\n", jsonOfPredicted(base, rows, recorded).dump(2, ' ', false, Json::error_handler_t::replace));
-    else
+    if (arguments.json) {
+        Json out = jsonOfPredicted(base, rows, recorded);
+        if (!broken.empty()) out["broken_rules"] = broken;
+        printOut("{}\n", out.dump(2, ' ', false, Json::error_handler_t::replace));
+    } else {
         printPredicted(base, rows, recorded);
+    }
     return 0;
 }
 
@@ -434,10 +440,14 @@ int explain(const RooflineArguments& arguments) {
     if (!arguments.gpu.empty() || !arguments.link.empty() || arguments.latencyUs >= 0)
         named.gpu = machineFor(arguments, table, run);
     const Waterfall waterfall = waterfallOf(reader, runId, table, named);
-    if (arguments.json)
-        printOut("{}\n", waterfallJson(waterfall).dump(2, ' ', false, Json::error_handler_t::replace));
-    else
+    const std::string broken = remarkOnBrokenRules(reader, runId);
+    if (arguments.json) {
+        Json out = waterfallJson(waterfall);
+        if (!broken.empty()) out["broken_rules"] = broken;
+        printOut("{}\n", out.dump(2, ' ', false, Json::error_handler_t::replace));
+    } else {
         printWaterfall(waterfall);
+    }
     return 0;
 }
 

@@ -49,6 +49,18 @@ TEST_F(CheckCli, EveryViolationIsALineAndAStatus) {
     EXPECT_THAT(test::cli({"check", trace, "--limit", "-1"}).err, HasSubstr("--limit"));
 }
 
+TEST_F(CheckCli, ReplayAndRooflineNameTheRulesThatTheirRowsBreak) {
+    const std::vector<std::vector<std::string>> commands = {{"replay", trace},
+                                                            {"roofline", "--trace", trace, "--gpu", "h200"},
+                                                            {"roofline", "--trace", trace, "--waterfall"}};
+    for (const auto& command : commands) EXPECT_FALSE(jsonOf(command).contains("broken_rules")) << command[0];
+    test::executeSql(trace, "UPDATE step SET tokens = -944 WHERE id & 0x1FFFFFF = 3");
+    for (const auto& command : commands) {
+        EXPECT_THAT(test::cli(command).err, HasSubstr("rows of run 1 break rules of the trace format")) << command[0];
+        EXPECT_THAT(jsonOf(command).at("broken_rules").get<std::string>(), HasSubstr("step-tokens")) << command[0];
+    }
+}
+
 TEST_F(CheckCli, SlotsThatARunDoesNotKnowAreNotNone) {
     EXPECT_GT(jsonOf({"info", trace}).at("runs").at(0).at("device_slots").get<int>(), 0);
     test::executeSql(trace, R"(UPDATE run_meta SET value = '["selections","step_times"]' WHERE key = 'knows')");
