@@ -13,14 +13,15 @@ std::string ofSession() {
 }
 
 /// SQL: whether such a session loaded a block only when a layer had selected it. Where the units that are selected are
-/// no KV blocks, or layers share a choice, run_meta says so.
+/// no KV blocks, or layers share a choice, run_meta says so. Block diffusion loads pages for several queries at once.
 std::string onDemand() {
-    return fmt::format("{} AND NOT EXISTS (SELECT 1 FROM lookahead WHERE {}) AND NOT EXISTS (SELECT 1 FROM run_meta"
-                       " WHERE run_id = ?1 AND key IN ('kv_block_tokens', 'index_leader')) AND (SELECT CASE WHEN"
-                       " json_valid(params_json) THEN coalesce(json_extract(params_json, '$.ahead'), 'none') = 'none'"
-                       " AND coalesce(json_extract(params_json, '$.overlap'), 'none') = 'none' END FROM run WHERE"
-                       " run_id = ?1)",
-                       ofSession(), kSelections);
+    return fmt::format(
+        "{} AND NOT EXISTS (SELECT 1 FROM lookahead WHERE {}) AND NOT EXISTS (SELECT 1 FROM run_meta"
+        " WHERE run_id = ?1 AND key IN ('kv_block_tokens', 'index_leader', 'denoising_block')) AND (SELECT CASE WHEN"
+        " json_valid(params_json) THEN coalesce(json_extract(params_json, '$.ahead'), 'none') = 'none'"
+        " AND coalesce(json_extract(params_json, '$.overlap'), 'none') = 'none' END FROM run WHERE"
+        " run_id = ?1)",
+        ofSession(), kSelections);
 }
 
 /// SQL: whether a row of layer_step is of a decode step.
@@ -52,10 +53,13 @@ std::vector<SqlRule> decodeRules() {
                      " WHERE {} AND attention_ns > 0 AND selected > 0 AND EXISTS (SELECT 1 FROM run WHERE run_id = ?1"
                      " AND sequences = 1) AND {} AND {}",
                      kLayers, decoding(), ofSession())},
-        {"full-selects", "full attention of KVScope's engine selects nothing", Concern::Selection, Needs::Selections,
-         "step", Form::Step,
+        // A cache of block diffusion computes some tokens of a canvas and adds the others to them, under full attention
+        // too.
+        {"full-selects", "full attention of KVScope's engine selects nothing where it decodes token by token",
+         Concern::Selection, Needs::Selections, "step", Form::Step,
          fmt::format("SELECT id, 'method is full, selected is ' || selected FROM step WHERE {} AND selected > 0 AND"
-                     " EXISTS (SELECT 1 FROM run WHERE run_id = ?1 AND method = 'full') AND {}",
+                     " EXISTS (SELECT 1 FROM run WHERE run_id = ?1 AND method = 'full') AND NOT EXISTS (SELECT 1 FROM"
+                     " run_meta WHERE run_id = ?1 AND key = 'denoising_block') AND {}",
                      kSteps, ofSession())},
         {"timing-backend", "link times of KVScope's engine on a CPU are modelled", Concern::Transfer,
          Needs::TransferTimes, "run", Form::None,

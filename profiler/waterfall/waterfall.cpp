@@ -127,7 +127,7 @@ std::string detailOf(const Waterfall& waterfall) {
                                     : "";
     const WaterfallBar* unexplained = waterfall.find("unexplained");
     const double missing = unexplained != nullptr ? unexplained->lossNs() : 0;
-    const std::string losses = lossesOf(waterfall);
+    const std::string losses = waterfall.run.row.knows.has(Known::StageTimes) ? lossesOf(waterfall) : "";
     std::string text;
     if (waterfall.predictedNs)
         text = fmt::format("At best a step takes {} on {}; it takes {}{}. The difference of {} is {}; unexplained: {}.",

@@ -258,7 +258,7 @@ TEST_F(GpuMemoryByHand, OfNosaWithCodesInItsSlots) {
 
 TEST_F(GpuMemoryByHand, OfH2oWhosePlacesAreThoseOfTheLongestSequence) {
     const MemoryPlan h2o = plan("h2o", {}); // 100 heavy, 60 recent and the newest token: 161 in 3 blocks
-    EXPECT_EQ(h2o.bytes("kept_kv"), 8 * 2 * 2 * 3 * kBlock);
+    EXPECT_EQ(h2o.bytes("retained_kv"), 8 * 2 * 2 * 3 * kBlock);
     EXPECT_EQ(h2o.bytes("kv_resident"), 0);
     EXPECT_EQ(h2o.bytes("prompt KV"), 2 * 2 * 6 * kBlock);
     const MemoryPlan watched = plan("h2o", {.oracle = true});
