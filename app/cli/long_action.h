@@ -26,8 +26,8 @@ void commandPrints(Prints what);
 void setCommandRemark(std::string remark);
 const std::string& commandRemark();
 
-/// While it lives, Ctrl-C and the signals that end a program stop the action (a second one ends the process at once),
-/// and progress is shown on standard error. On a terminal that is one line, rewritten in place, unless
+/// While it lives, Ctrl-C and the signals that end a program stop the action (a second one half a second later ends the
+/// process), and progress is shown on standard error. On a terminal that is one line, rewritten in place, unless
 /// KVSCOPE_PROGRESS_SECONDS says none; elsewhere it is a new line after every pauseOfLines(). Only one may live at a
 /// time.
 class LongAction {

@@ -55,11 +55,13 @@ std::span<const SqlRule> sumRules() {
                      " s.h2d_bytes <> 0 OR s.d2h_bytes <> 0) AND NOT EXISTS (SELECT 1 FROM layer_step WHERE id BETWEEN"
                      " s.id << 10 AND (s.id << 10) | 1023) AND EXISTS (SELECT 1 FROM layer_step WHERE {})",
                      kSteps, kLayers)},
-        {"layer-selections", "a layer that selects has selections, in a run whose layers have any", Concern::Selection,
-         Needs::Selections, "selection", Form::Layer,
+        {"layer-selections",
+         "a layer that selects has selections, in a run whose layers have any and that keeps those of all steps",
+         Concern::Selection, Needs::Selections, "selection", Form::Layer,
          fmt::format("SELECT l.id, 'selected is ' || l.selected || ', and there is no selection' FROM layer_step l"
                      " WHERE l.{} AND l.selected <> 0 AND NOT EXISTS (SELECT 1 FROM selection WHERE id BETWEEN"
-                     " l.id << 20 AND (l.id << 20) | 0xFFFFF) AND EXISTS (SELECT 1 FROM selection WHERE {})",
+                     " l.id << 20 AND (l.id << 20) | 0xFFFFF) AND EXISTS (SELECT 1 FROM selection WHERE {}) AND NOT"
+                     " EXISTS (SELECT 1 FROM run_meta WHERE run_id = ?1 AND key = 'sample_every')",
                      kLayers, kSelections)},
     };
     return rules;

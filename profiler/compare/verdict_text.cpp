@@ -65,7 +65,7 @@ std::vector<std::string> notesOf(std::span<const RunSample> a, std::span<const R
         for (const RunSample& sample : side)
             if (!sample.brokenRules.empty())
                 notes.push_back(fmt::format("rows of run {} of {} break rules of the trace format, so the numbers"
-                                            " concerned are left out: {}",
+                                            " concerned, other than times, are left out: {}",
                                             sample.run.runId, name, sample.brokenRules));
     if (c.openingKept)
         notes.emplace_back("steps that open a KV block are in the comparison, because without them too few are left");

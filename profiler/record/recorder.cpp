@@ -300,6 +300,7 @@ void Recorder::Impl::handle(Begin& message) {
 void Recorder::Impl::handle(const End& message) {
     if (!recording) return;
     if (!failed && store.hasPending()) commit(); // the last steps do not depend on what follows
+    if (ended) return;                           // that commit filled the file and has ended the run
     lookForFile();
     recording = false;
     RecorderHealth now;

@@ -76,9 +76,9 @@ typedef struct kvtrace_options {
     uint64_t max_file_bytes; /* once the file has so many, the run ends as stopped with the reason in its message, and
                                 kvtrace_step_commit says so (KVTRACE_STATE). The file may be larger by what is written
                                 in 0.1 s, and its log (-wal) has up to 64 MiB while it is recorded. 0: no limit */
-    int32_t sample_every;    /* N above 2: of N decode steps two that follow each other keep their selections, so that
-                                what was kept is known in the second one; the others keep all but the selections. The
-                                run gets the key sample_every of table run_meta. 0 to 2: all do */
+    int32_t sample_every; /* N above 2: of N decode steps two that follow each other keep the rows of their selections
+                             in the trace; the others keep all but these rows, counts of blocks and hits too. The
+                             run gets the key sample_every of table run_meta. 0 to 2: all do */
     int32_t reserved;
 } kvtrace_options;
 

@@ -108,10 +108,6 @@ void Step::select(const kvtrace_selection& selection) {
         refuse(KVTRACE_STATE, "layer ", std::to_string(selection.layer),
                " has counts of hits already; select before them");
     const unsigned known = KVTRACE_KNOWS_SELECTIONS | (hasHits(selection) ? unsigned(KVTRACE_KNOWS_HITS) : 0);
-    if (!sampled_) {
-        run_->note(known);
-        return;
-    }
     if (std::any_of(leaders_.begin(), leaders_.end(), [&](int leader) { return leader == selection.layer; }))
         refuse(KVTRACE_STATE, "layer ", std::to_string(selection.layer),
                " has shared its selection in this step already; record all of it before");
@@ -138,7 +134,6 @@ void Step::share(int layer, int leader) {
         refuse(KVTRACE_INVALID, which, " cannot have the selection of layer ", std::to_string(leader), ": the run has ",
                std::to_string(run_->layers), " layers, and a leader comes before the layer");
     if (counted_[std::size_t(layer)] != 0) refuse(KVTRACE_STATE, which, " has counts of hits already");
-    if (!sampled_) return;
     const auto selects = [&](int of) {
         return std::any_of(record_->selections.begin(), record_->selections.end(),
                            [&](const SelectionRecord& row) { return row.layer == of; });
@@ -394,7 +389,7 @@ void Step::commit(std::int64_t endNs) {
               [](const PieceRecord& a, const PieceRecord& b) { return a.sequence < b.sequence; });
     if (!record_->scores.empty())
         record_->scores.resize(record_->blocks.size(), std::numeric_limits<float>::quiet_NaN());
-    run_->commit(std::move(record_), ownClock_, phase_, leaders_);
+    run_->commit(std::move(record_), ownClock_, phase_, leaders_, sampled_);
 }
 
 void Step::discard() { run_->discard(phase_); }

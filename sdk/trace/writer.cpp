@@ -256,6 +256,8 @@ void Run::forgetChosen(int sequence) {
 }
 
 std::int64_t Run::addSpans(std::vector<EngineSpan> spans) {
+    const std::lock_guard lock(mutex_); // a run that another thread begins meanwhile does not get these spans
+    if (ended_) refuse(KVTRACE_STATE, "this run has ended; begin another one");
     const std::int64_t first = spans_.fetch_add(std::int64_t(spans.size())) + 1;
     for (std::size_t i = 0; i < spans.size(); ++i) spans[i].number = first + std::int64_t(i);
     writer->recorder()->offer(std::move(spans));
@@ -334,7 +336,8 @@ void Run::noteLeaders(const std::vector<int>& leaders) {
     writer->recorder()->offer(MetaRow{run_meta::kIndexLeader, list});
 }
 
-void Run::commit(std::unique_ptr<StepRecord> record, bool ownClock, int phase, const std::vector<int>& leaders) {
+void Run::commit(std::unique_ptr<StepRecord> record, bool ownClock, int phase, const std::vector<int>& leaders,
+                 bool sampled) {
     const std::lock_guard lock(mutex_);
     if (ended_) refuse(KVTRACE_STATE, "this run has ended; commit its steps before its end");
     const bool prefill = phase == KVTRACE_PREFILL;
@@ -360,6 +363,11 @@ void Run::commit(std::unique_ptr<StepRecord> record, bool ownClock, int phase, c
     if (record->phase == Phase::Decode) lastDecode_ = record->step;
     if (level == RecordLevel::Counters) record->blocks.clear();
     std::vector<EngineRequest> changed = requests_.take(*record, knows(KVTRACE_KNOWS_STEP_TIMES), now());
+    if (!sampled) { // counts of the layers and of requests are those of the selections all the same
+        record->selections.clear();
+        record->blocks.clear();
+        record->scores.clear();
+    }
     writer->recorder()->take(std::move(record));
     for (EngineRequest& request : changed) writer->recorder()->offer(std::move(request));
     lookAtClocks();

@@ -70,7 +70,8 @@ public:
     /// Gives the record its number, finds out which blocks were kept, and hands the record over. @throws Refusal if it
     /// breaks a rule
     /// leaders: [layer] whose selection it has; -1: its own.
-    void commit(std::unique_ptr<StepRecord> record, bool ownClock, int phase, const std::vector<int>& leaders);
+    void commit(std::unique_ptr<StepRecord> record, bool ownClock, int phase, const std::vector<int>& leaders,
+                bool sampled);
     void discard(int phase);
     void note(unsigned knownBits) { written_ |= knownBits; }
     /// Hands over a reading of another clock. @throws Refusal
@@ -163,7 +164,7 @@ private:
     bool ownClock_ = true;              // the library takes the times of the step itself
     std::vector<std::uint8_t> counted_; // [layer] whether hits were given as counts without selections
     std::vector<int> leaders_;          // [layer] whose selection it has; -1: its own; empty: all do
-    bool sampled_ = true;               // keeps its selections
+    bool sampled_ = true;               // the trace keeps its selections
     BlockFinder finder_;
     SelectedBlocks found_;
 };
