@@ -85,7 +85,7 @@ Interruption::Interruption() {
 
 Interruption::~Interruption() {
     if (--living > 0 || wake[0] < 0) return;
-    if (cause != 0) return; // files are still being closed while a signal comes for the second time
+    if (cause != 0) return; // the program closes its files now, and a second signal must not cut that short
     for (std::size_t i = 0; i < kSignals.size(); ++i)
         if (before[i].sa_handler != SIG_IGN) sigaction(kSignals[i], &before[i], nullptr);
 }

@@ -9,7 +9,7 @@
 namespace kvscope::sdk {
 namespace {
 
-ServedStatus statusOf(std::int32_t outcome) {
+ServedStatus servedStatusOf(std::int32_t outcome) {
     switch (outcome) {
     case KVTRACE_REQUEST_STOP:
         return ServedStatus::Stop;
@@ -72,7 +72,7 @@ EngineRequest Requests::end(std::int32_t row, std::int32_t outcome, std::string 
     const auto found = open_.find(row);
     if (found == open_.end())
         refuse(KVTRACE_STATE, "row ", std::to_string(row), " has no request; kvtrace_request_begin gives it one");
-    const ServedStatus status = statusOf(outcome);
+    const ServedStatus status = servedStatusOf(outcome);
     EngineRequest ended = found->second;
     ServedRequest& request = ended.request;
     const std::string which = "the request in row " + std::to_string(row);

@@ -17,8 +17,6 @@ class Requests {
 public:
     explicit Requests(int rows) : rows_(rows) {}
 
-    /// Whether a request has begun so far.
-    bool any() const { return next_ > 0; }
     /// now: for KVTRACE_NOW. row: set to the one that the request gets. @throws Refusal
     EngineRequest begin(const kvtrace_request& given, std::int64_t now, std::int32_t& row);
     /// @throws Refusal: no request has the row, or it cannot end like that

@@ -322,7 +322,8 @@ void Run::takePieces(std::vector<PieceRecord>& pieces) {
     }
 }
 
-/// Says in the trace whose choice each layer has, as soon as a step has shared one, until steps differ in it.
+/// Writes into the trace whose selection each layer has, when the first step says it. A later step that says otherwise
+/// has it taken out again.
 void Run::noteLeaders(const std::vector<int>& leaders) {
     if (!writesLeaders_ || leaders.empty() || leaders == leaders_) return;
     writesLeaders_ = leaders_.empty();

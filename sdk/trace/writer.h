@@ -124,7 +124,7 @@ private:
     std::unordered_map<std::uint64_t, Chosen> chosen_; // [layer, sequence, KV head] what the last step selected
     std::unordered_map<int, Reading> read_;            // [sequence] of prompts that are read in pieces
     Requests requests_;
-    std::vector<int> leaders_;  // [layer] whose selection it has; empty: no layer shares, or that changes
+    std::vector<int> leaders_;  // [layer] the layer whose selection it has; empty: no step has said it
     bool writesLeaders_ = true; // the caller gives none, and they have not changed so far
     std::int64_t begunDecodes_ = 0;
     int nextStep_ = 1, openSteps_ = 0; // nextStep_: step 0 is the prefill, recorded or not
